@@ -169,7 +169,7 @@ class CheckpointConfig(StrictModel):
     keep: int = Field(default=3, ge=1, description="newest checkpoints that stay on disk")
 
 
-class ValidateConfig(StrictModel):
+class ValidationConfig(StrictModel):
     """When the validation loss is measured, and on how much."""
 
     every: int = Field(default=500, ge=1, description="steps between validations; the last step always runs one")
@@ -194,7 +194,7 @@ class TrainConfig(StrictModel):
         default=0, description="what DeepSpeed ZeRO shards: 0 nothing, 1 optimizer, 2 and gradients, 3 and weights"
     )
     checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description="checkpoint settings")
-    validate_: ValidateConfig = Field(default=ValidateConfig(), alias="validate", description="validation settings")
+    validation: ValidationConfig = Field(default=ValidationConfig(), description="validation settings")
     log_every: int = Field(default=10, ge=1, description="steps between lines on the terminal; metrics have every step")
     max_skipped: int = Field(
         default=20, ge=1, description="stop after this many steps in a row were skipped for non-finite gradients"

@@ -85,6 +85,19 @@ def utf8_length(data: U8, i: int, stop: int) -> int:
 
 
 @kernel
+def skip_three_byte(data: U8, i: int, stop: int) -> int:
+    """Index after the run at `i` of three-byte sequences that need no look at their second byte's range (most CJK)."""
+    while i + 2 < stop:
+        c = np.uint32(data[i]) | np.uint32(data[i + 1]) << np.uint32(8) | np.uint32(data[i + 2]) << np.uint32(16)
+        lead = c & np.uint32(0xFF)
+        # 0xE1 to 0xEF without 0xED (surrogates), then two continuation bytes.
+        if c & np.uint32(0xC0C0F0) != np.uint32(0x8080E0) or lead == np.uint32(0xE0) or lead == np.uint32(0xED):
+            break
+        i += 3
+    return i
+
+
+@kernel
 def _hex4(data: U8, i: int, stop: int) -> int:
     """Value of the four hexadecimal digits at `i`, or -1."""
     if i + 4 > stop:
@@ -148,10 +161,13 @@ def scan_string(data: U8, words: U64, i: int, stop: int) -> tuple[int, int, int]
                 break
         c = data[i]
         if c >= 0x80:
-            length = utf8_length(data, i, stop)
-            if length == 0:
-                return i, flags, INVALID_UTF8
-            i += length
+            end = skip_three_byte(data, i, stop)
+            if end == i:
+                length = utf8_length(data, i, stop)
+                if length == 0:
+                    return i, flags, INVALID_UTF8
+                end = i + length
+            i = end
         elif c == QUOTE:
             return i + 1, flags, OK
         elif c == BACKSLASH:
@@ -280,10 +296,13 @@ def text_code(data: U8, words: U64, start: int, end: int) -> int:
                 break
         c = data[i]
         if c >= 0x80:
-            length = utf8_length(data, i, end)
-            if length == 0:
-                return INVALID_UTF8
-            i += length
+            after = skip_three_byte(data, i, end)
+            if after == i:
+                length = utf8_length(data, i, end)
+                if length == 0:
+                    return INVALID_UTF8
+                after = i + length
+            i = after
         else:
             has_nul |= c == 0
             i += 1

@@ -26,6 +26,7 @@ from pipeline.readers.bytes_kernel import (
     QUOTE,
     TEXT_NOT_STRING,
     TOO_DEEP,
+    TOO_LARGE,
     U8,
     U64,
     copy_bytes,
@@ -320,14 +321,14 @@ def _close(data: U8, i: int, stop: int, code: int, whole: bool) -> tuple[int, in
 @kernel
 def scan_lines(
     data: U8, words: U64, start: int, stop: int, names: tuple[U8, U8], scratch: tuple[U8, U8], stack: U8,
-    outs: tuple[U8, U8, U8], offsets: tuple[I64, I64, I64], good: I64, bad: npt.NDArray[np.int64], codes: I8,
+    outs: tuple[U8, U8, U8], offsets: tuple[I64, I64, I64], good: I64, bad: npt.NDArray[np.int64], codes: I8, limit: int,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Scan whole lines from data[start:stop] until they or the row arrays are used up.
 
     `names`: the text member's and the origin member's key, UTF-8 (the latter empty for none); `scratch`: uint8 arrays
     of six times their length. `outs`: text, meta and origin values, each uint8[>= stop - start + 2]. `offsets`: int64
     [rows + 1] each. good[k]: where delivered line k begins. bad[k] = (begin, end, offending byte) and codes[k] for
-    the lines set aside. Returns (index after the last line scanned, delivered, set aside).
+    the lines set aside, among them those of more than `limit` bytes. Returns (index after the last line scanned, delivered, set aside).
     """
     rows = len(good)
     n = 0
@@ -339,6 +340,10 @@ def scan_lines(
     while i < stop and n + b < rows:
         begin = i
         i, code = _line(data, words, i, stop, names, scratch, stack, outs, at)
+        if code == OK and i - begin > limit:
+            code = TOO_LARGE
+            for c in range(3):
+                at[c] = offsets[c][n]
         if code == OK:
             good[n] = begin
             n += 1
@@ -347,7 +352,7 @@ def scan_lines(
             offending = i
             i = find_newline(data, i, stop)
             bad[b, 0], bad[b, 1], bad[b, 2] = begin, i, offending
-            codes[b] = code
+            codes[b] = TOO_LARGE if i - begin > limit else code
             b += 1
         i += 1
     return min(i, stop), n, b

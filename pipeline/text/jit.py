@@ -9,11 +9,11 @@ a changed one from another file is compiled again, and the same code is found ag
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import tempfile
 from collections.abc import Callable
 from functools import cache, lru_cache
+from importlib.resources import files
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -21,10 +21,8 @@ from typing import Any
 import numba
 from numba.core import caching
 
-PACKAGE = "pipeline.text"
-ROOT = PACKAGE.split(".")[0]
-# Modules of other rooms whose kernels are cached under the same stamp.
-EXTRA_MODULES = ("pipeline.readers.jsonl_kernel",)
+ROOT = "pipeline"
+KERNEL_ROOMS = ("text", "readers")
 
 
 def _is_private_folder(path: Path) -> bool:
@@ -55,31 +53,14 @@ def cache_root() -> Path:
     return Path(tempfile.mkdtemp(prefix="corpusmill-kernels-"))
 
 
-def _module_names() -> list[str]:
-    """Every module that may hold kernels, sorted; works for folders and zips."""
-    import pkgutil
-
-    spec = importlib.util.find_spec(PACKAGE)
-    locations = list(spec.submodule_search_locations or []) if spec else []
-    names = [f"{PACKAGE}.{info.name}" for info in pkgutil.iter_modules(locations)]
-    return sorted(names + [name for name in EXTRA_MODULES if _has_module(name)])
-
-
-def _has_module(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
-
-
 @cache
 def kernels_stamp() -> str:
-    """Hash of the sources of all kernel modules."""
+    """Hash of all sources of the rooms that hold kernels, read without importing them, from a folder or a zip."""
     digest = hashlib.sha256()
-    for name in _module_names():
-        spec = importlib.util.find_spec(name)
-        source = spec.loader.get_source(name) if spec and spec.loader and hasattr(spec.loader, "get_source") else None
-        digest.update(name.encode() + b"\0" + (source or "").encode("utf-8") + b"\0")
+    for room in KERNEL_ROOMS:
+        sources = [entry for entry in files(ROOT).joinpath(room).iterdir() if entry.name.endswith(".py")]
+        for entry in sorted(sources, key=lambda entry: entry.name):
+            digest.update(f"{room}/{entry.name}\0".encode() + entry.read_bytes() + b"\0")
     return digest.hexdigest()[:24]
 
 

@@ -1,0 +1,26 @@
+"""Exact duplicates: equal 128-bit content hashes; the first in the order of preference stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.dedup.keys import content_keys, order
+from pipeline.storage import Storage
+from schemas.recipe import Recipe
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def exact_drops(spark: SparkSession, recipe: Recipe, storage: Storage, parts: int) -> DataFrame:
+    """(key, kept_doc_id) of every document whose text equals that of a kept one."""
+    from pyspark.sql import functions as F
+
+    keys = content_keys(spark, recipe, storage, parts)
+    groups = keys.groupBy("hash_1", "hash_2").agg(F.min(order()).alias("first"), F.count("*").alias("members"))
+    shared = groups.where("members > 1").drop("members")
+    return (
+        keys.join(shared, ["hash_1", "hash_2"])
+        .where("key != first.key")
+        .select("key", F.col("first.doc_id").alias("kept_doc_id"))
+    )

@@ -1,0 +1,117 @@
+"""Spark sessions: embedded (local[*]) for `prep clean`, and the one that spark-submit brings."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from schemas.errors import UserError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GIB = 1 << 30
+# Settings of any session. Large offsets: a batch of text may exceed 2 GiB. Batches are bounded by bytes as well.
+COMMON = {
+    "spark.sql.execution.arrow.useLargeVarTypes": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+    "spark.sql.session.timeZone": "UTC",
+    "spark.task.maxFailures": "4",
+}
+
+
+def java_command() -> str:
+    """The java that Spark will start. Raises UserError, naming the package to install, if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        candidate = Path(home) / "bin" / "java"
+        if candidate.is_file():
+            return str(candidate)
+        raise UserError(f"JAVA_HOME is {home}, but {candidate} does not exist: unset JAVA_HOME or point it to a JDK")
+    found = shutil.which("java")
+    if found is None:
+        raise UserError("Java is missing: install a Java 17 or newer runtime (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)")
+    return found
+
+
+def check_java() -> None:
+    """Raise UserError if Java is missing, older than 17, or without the module that Spark asks for."""
+    command = java_command()
+    try:
+        version = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60).stderr
+        modules = subprocess.run([command, "--list-modules"], capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"{command} cannot be run: {error}; install a Java 17 or newer runtime") from None
+    match = re.search(r'version "(\d+)', version)
+    if match is None or int(match.group(1)) < 17:
+        raise UserError(
+            f"{command} is {version.splitlines()[0] if version else 'of unknown version'}; Spark 4 needs Java 17 or newer "
+            "(Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
+        )
+    if "jdk.incubator.vector" not in modules:
+        raise UserError(
+            f"{command} lacks the module jdk.incubator.vector, which Spark 4.3 asks for: install a full Java runtime, "
+            "not one cut down with jlink (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
+        )
+
+
+def driver_memory(total: int) -> int:
+    """Heap of the embedded JVM in bytes: 40 % of the machine (the Python workers need the rest), 1 to 48 GiB."""
+    return max(GIB, min(int(total * 0.4), 48 * GIB))
+
+
+def executor_memory(total: int) -> int:
+    """Heap of an executor in bytes where none is stated: a quarter of a machine like this one, 1 to 16 GiB."""
+    return max(GIB, min(total // 4, 16 * GIB))
+
+
+def embedded_session(master: str | None = None, memory: str | None = None) -> SparkSession:
+    """A session inside this process. Raises UserError if Java is unfit."""
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    cores = os.cpu_count() or 1
+    log4j = Path(__file__).with_name("log4j2.properties")
+    builder = SparkSession.builder.appName("prep clean").master(master or f"local[{cores}]")
+    settings = {
+        **COMMON,
+        "spark.driver.memory": memory or f"{driver_memory(psutil.virtual_memory().total) >> 20}m",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -XX:+UseParallelGC",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(max(2, 2 * cores)),
+        "spark.sql.warehouse.dir": os.path.join(os.environ.get("TMPDIR", "/tmp"), "corpusmill-warehouse"),
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def submitted_session() -> SparkSession:
+    """The session of spark-submit, with an executor memory of this machine's measure where none is stated."""
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    stated = SparkConf()
+    builder = SparkSession.builder
+    for key, value in COMMON.items():
+        if not stated.contains(key):
+            builder = builder.config(key, value)
+    if not stated.contains("spark.executor.memory"):
+        memory = executor_memory(psutil.virtual_memory().total)
+        builder = builder.config("spark.executor.memory", f"{memory >> 20}m")
+    return builder.getOrCreate()
