@@ -65,7 +65,7 @@ def printable(name: str) -> str:
 def documents(
     source: InputSource, name: str, ordinals: I64, text: pa.Array, meta: pa.Array, given_origin: pa.Array | None = None
 ) -> pa.RecordBatch:
-    """A RAW_DOCUMENT batch from large_string `text` and `meta` and the ordinals (int64) of the documents in the file."""
+    """A RAW_DOCUMENT batch from large_string `text` and `meta` and the documents' ordinals (int64) in the file."""
     count = len(ordinals)
     columns = [
         document_ids(source.name, name, ordinals),
@@ -130,6 +130,4 @@ def coalesce(batches: Iterable[Batch], options: ReadOptions) -> Iterator[Batch]:
 def _join(batches: list[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
-    return Batch(
-        pa.concat_batches([b.documents for b in batches]), pa.concat_batches([b.quarantine for b in batches])
-    )
+    return Batch(pa.concat_batches([b.documents for b in batches]), pa.concat_batches([b.quarantine for b in batches]))

@@ -123,8 +123,7 @@ def _escape_length(data: U8, i: int, stop: int) -> tuple[int, int]:
     c = data[i + 1]
     if c != 0x75:
         # " \ / b f n r t
-        simple = c == QUOTE or c == BACKSLASH or c == 0x2F or c == 0x62 or c == 0x66 or c == 0x6E
-        return (2 if simple or c == 0x72 or c == 0x74 else 0), 0
+        return (2 if c in (QUOTE, BACKSLASH, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74) else 0), 0
     code = _hex4(data, i + 2, stop)
     if code < 0:
         return 0, 0
@@ -271,9 +270,9 @@ def is_blank(data: U8, start: int, end: int) -> bool:
             if not (d <= 0x8A or d == 0xA8 or d == 0xA9 or d == 0xAF):
                 return False
             i += 3
-        elif c == 0xE2 and data[i + 1] == 0x81 and data[i + 2] == 0x9F:  # U+205F
-            i += 3
-        elif c == 0xE3 and data[i + 1] == 0x80 and data[i + 2] == 0x80:  # U+3000
+        elif (c == 0xE2 and data[i + 1] == 0x81 and data[i + 2] == 0x9F) or (
+            c == 0xE3 and data[i + 1] == 0x80 and data[i + 2] == 0x80
+        ):  # U+205F, U+3000
             i += 3
         else:
             return False

@@ -61,7 +61,8 @@ def charset_of(data: bytes) -> str:
     for bom, name in BOMS:
         if data.startswith(bom):
             return name
-    return str(map_encoding_to_html5(detect_encoding(data, from_html_meta=True)))
+    charset = str(map_encoding_to_html5(detect_encoding(data, from_html_meta=True)))
+    return "gb18030" if charset == "gbk" else charset  # the standard decodes GBK with its superset
 
 
 def main_text(markup: str) -> tuple[str, str]:

@@ -7,7 +7,6 @@ buffer, and the other members are copied as they stand into the meta buffer.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.readers.bytes_kernel import (
     EMPTY_TEXT,
@@ -148,7 +147,7 @@ def _value(data: U8, words: U64, i: int, stop: int, stack: U8, base: int) -> tup
             seen |= flags
             if code != OK:
                 return i, seen, code
-        elif c == OPEN_BRACE or c == OPEN_BRACKET:
+        elif c in (OPEN_BRACE, OPEN_BRACKET):
             if depth >= len(stack):
                 return i, seen, TOO_DEEP
             stack[depth] = c == OPEN_BRACE
@@ -202,10 +201,10 @@ def _same_key(data: U8, start: int, end: int, flags: int, name: U8, scratch: U8)
         data, start, end = scratch, 0, size
     if end - start != len(name):
         return False
+    same = True
     for k in range(len(name)):
-        if data[start + k] != name[k]:
-            return False
-    return True
+        same &= data[start + k] == name[k]
+    return same
 
 
 @kernel
@@ -321,14 +320,15 @@ def _close(data: U8, i: int, stop: int, code: int, whole: bool) -> tuple[int, in
 @kernel
 def scan_lines(
     data: U8, words: U64, start: int, stop: int, names: tuple[U8, U8], scratch: tuple[U8, U8], stack: U8,
-    outs: tuple[U8, U8, U8], offsets: tuple[I64, I64, I64], good: I64, bad: npt.NDArray[np.int64], codes: I8, limit: int,
+    outs: tuple[U8, U8, U8], offsets: tuple[I64, I64, I64], good: I64, bad: I64, codes: I8, limit: int,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Scan whole lines from data[start:stop] until they or the row arrays are used up.
 
     `names`: the text member's and the origin member's key, UTF-8 (the latter empty for none); `scratch`: uint8 arrays
     of six times their length. `outs`: text, meta and origin values, each uint8[>= stop - start + 2]. `offsets`: int64
     [rows + 1] each. good[k]: where delivered line k begins. bad[k] = (begin, end, offending byte) and codes[k] for
-    the lines set aside, among them those of more than `limit` bytes. Returns (index after the last line scanned, delivered, set aside).
+    the lines set aside, among them those of more than `limit` bytes. Returns (index after the last line scanned,
+    delivered, set aside).
     """
     rows = len(good)
     n = 0
