@@ -48,7 +48,9 @@ class ModelConfig(StrictModel):
     hidden_size: int = Field(ge=1, description="width of the residual stream")
     layers: int = Field(ge=1, description="number of decoder layers")
     heads: int = Field(ge=1, description="attention heads; hidden_size must be an even multiple of it")
-    kv_heads: int | None = Field(default=None, ge=1, description="key and value heads, a divisor of heads; unset: heads")
+    kv_heads: int | None = Field(
+        default=None, ge=1, description="key and value heads, a divisor of heads; unset: heads"
+    )
     intermediate_size: int | None = Field(
         default=None, ge=1, description="width of the gated MLP; unset: 8/3 of hidden_size, rounded up to 64"
     )
@@ -181,7 +183,9 @@ class TrainConfig(StrictModel):
 
     output: str = Field(description="folder of checkpoints, metrics, export and summary")
     seed: int = Field(default=0, ge=0, description="keys the data order and the initial weights")
-    tokenizer: str = Field(description="folder with tokenizer.json, copied into the export; must be the shards' tokenizer")
+    tokenizer: str = Field(
+        description="folder with tokenizer.json, copied into the export; must be the shards' tokenizer"
+    )
     data: DataConfig
     model: ModelConfig
     batch: BatchConfig
@@ -206,7 +210,9 @@ class TrainConfig(StrictModel):
         Paths are absent: the data's and tokenizer's fingerprints stand for them. Settings of speed and reporting,
         and micro_batch (which moves sums by rounding only), may change.
         """
-        values = self.model_dump(mode="json", include={"seed", "model", "optimizer", "schedule", "precision", "zero_stage"})
+        values = self.model_dump(
+            mode="json", include={"seed", "model", "optimizer", "schedule", "precision", "zero_stage"}
+        )
         values["batch"] = {"global_batch": self.batch.global_batch}
         values["data"] = {"mask_boundaries": self.data.mask_boundaries}
         return dict(_flatten(values, ""))

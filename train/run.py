@@ -1,0 +1,208 @@
+"""A training run put together: data, model, engine, checkpoints, reports; and taken apart in order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from schemas.config import dump_yaml
+from schemas.errors import UserError
+from schemas.training import BatchPlan, TrainConfig, plan_batch
+from train.checkpoint import Checkpoints, check_world, read_run
+from train.data.source import DataState, TokenFolder, order_identity, resume_position
+from train.data.stream import Prefetcher, TokenStream, micro_batches
+from train.engine import Engine
+from train.evaluate import Validation, open_validation, validation_loss
+from train.export import check_tokenizer, export_checkpoint
+from train.files import write_text
+from train.loop import Hooks, train
+from train.model import build_model
+from train.parallel import Ranks
+from train.report import Reporter, finite
+from train.state import RunState, check_trajectory, seed_everything
+
+
+class StopSignal:
+    """SIGTERM and SIGINT ask for a checkpoint and a clean end; the same signal a second time ends at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        signal.signal(number, signal.SIG_DFL)
+
+
+@dataclass
+class Run:
+    """The parts of a run and what passes between them."""
+
+    config: TrainConfig
+    ranks: Ranks
+    plan: BatchPlan
+    folder: TokenFolder
+    validation: Validation | None
+    engine: Engine
+    checkpoints: Checkpoints
+    reporter: Reporter
+    identity: dict[str, Any]
+    validation_result: dict[str, Any] | None = None
+
+    def save(self, state: RunState) -> Path:
+        """Write the checkpoint of `state`."""
+        begin = time.perf_counter()
+        run = {
+            "state": state.to_json(),
+            "data": DataState(state.n, self.identity).to_json(),
+            "trajectory": self.config.trajectory(),
+            "tokenizer": self.folder.manifest.tokenizer.model_dump(),
+        }
+        path = self.checkpoints.save(self.engine, state.step, run, dump_yaml(self.config))
+        self.reporter.say(f"checkpoint {path} in {time.perf_counter() - begin:.1f} s")
+        return path
+
+    def validate(self, state: RunState) -> float | None:
+        """Measure and report the validation loss; None without validation data."""
+        if self.validation is None:
+            return None
+        loss, perplexity, tokens = validation_loss(self.engine, self.validation, self.plan, self.ranks)
+        result = {"validation_loss": finite(loss), "validation_perplexity": finite(perplexity)}
+        self.validation_result = result | {"validation_tokens": tokens}
+        self.reporter.record({"step": state.step, **self.validation_result})
+        self.reporter.say(f"validation at step {state.step}: loss {loss:.4f}, perplexity {perplexity:.2f}")
+        return perplexity
+
+    def resume(self, choice: str) -> RunState:
+        """The state to go on from: `auto` takes the newest whole checkpoint, `none` starts afresh, else a path."""
+        path = self._choose(choice)
+        if path is None:
+            return RunState()
+        run = read_run(path)
+        check_trajectory(run["trajectory"], self.config.trajectory())
+        check_world(run, self.config.zero_stage, self.ranks)
+        state = RunState(**run["state"])
+        resume_position(run["data"], self.identity)
+        self.checkpoints.restore(self.engine, path)
+        self.reporter.say(f"resumed from {path} at step {state.step}, sequence {state.n:,}")
+        return state
+
+    def _choose(self, choice: str) -> Path | None:
+        if choice == "auto":
+            return self.checkpoints.newest_valid()
+        if choice == "none":
+            if self.checkpoints.published():
+                raise UserError(
+                    f"{self.checkpoints.root} holds checkpoints, and --resume none would mix two runs: "
+                    "set output to a new folder, or remove this one"
+                )
+            return None
+        path = Path(choice)
+        if not path.is_dir():
+            raise UserError(f"--resume {choice}: no such checkpoint; expected auto, none or a checkpoint folder")
+        if found := self.checkpoints.faults(path):
+            raise UserError(f"checkpoint {path} is damaged: {'; '.join(found)}: choose another one")
+        return path
+
+
+def build(config: TrainConfig, ranks: Ranks) -> Run:
+    """Open and check everything a run needs. Raises UserError before anything is written."""
+    plan = plan_batch(config.batch, ranks.world)
+    folder = TokenFolder(config.data.train, config.data.sequence_length, config.data.validation_sequences)
+    folder.sequence(0, folder.layout(config.seed, config.data.shuffle_block))
+    tokenizer = folder.manifest.tokenizer
+    check_tokenizer(config.tokenizer, tokenizer)
+    validation = open_validation(config, folder)
+    if validation is not None and validation.folder.manifest.tokenizer.fingerprint != tokenizer.fingerprint:
+        raise UserError("data.validation was made with another tokenizer than data.train: tokenize it again")
+    seed_everything(config.seed, ranks.rank)
+    engine = Engine(build_model(config, tokenizer), config, plan, ranks)
+    output = Path(config.output)
+    reporter = Reporter(output, config.schedule.steps, config.log_every, ranks.main)
+    checkpoints = Checkpoints(output / "checkpoints", config.checkpoint.keep, ranks, reporter.say)
+    identity = order_identity(config.data, config.seed, folder.manifest)
+    return Run(config, ranks, plan, folder, validation, engine, checkpoints, reporter, identity)
+
+
+def execute(config: TrainConfig, ranks: Ranks, resume: str, stop_at: int | None) -> dict[str, Any]:
+    """Train, validate, export, summarise. Returns the summary, which rank 0 also writes as summary.json."""
+    begin = time.perf_counter()
+    run = build(config, ranks)
+    state = run.resume(resume)
+    last = min(config.schedule.steps, stop_at or config.schedule.steps)
+    stop = StopSignal()
+    layout = run.folder.layout(config.seed, config.data.shuffle_block)
+    stream = TokenStream(run.folder, layout, run.plan, ranks.rank, state.n, max(0, last - state.step))
+    reader = micro_batches(stream, config.data.num_workers, config.data.prefetch)
+    data = Prefetcher(reader, run.plan.accumulation, config.data.prefetch)
+    run.reporter.begin(state.step)
+    started = state.step
+    hooks = Hooks(run.reporter.step, run.save, run.validate, lambda: stop.requested)
+    ready = time.perf_counter()
+    try:
+        state = train(config, run.plan, run.engine, data, state, hooks, ranks, last)
+    finally:
+        data.close()
+        run.reporter.end()
+    seconds = time.perf_counter() - ready
+    trained = (state.step - started) * run.plan.global_batch * config.data.sequence_length
+    summary = summarise(run, state) | {
+        "start_s": round(ready - begin, 2),
+        "train_s": round(seconds, 2),
+        "tokens_per_s": round(trained / seconds, 1),
+    }
+    if ranks.main:
+        if state.step == config.schedule.steps:
+            summary["export"] = str(
+                export_checkpoint(run.checkpoints.published()[0], Path(config.output) / "export").path
+            )
+        write_text(Path(config.output) / "summary.json", json.dumps(summary, indent=1) + "\n")
+        run.reporter.say(describe(summary))
+    ranks.barrier()
+    return summary
+
+
+def summarise(run: Run, state: RunState) -> dict[str, Any]:
+    """What the run came to."""
+    return {
+        "finished": state.step == run.config.schedule.steps,
+        "step": state.step,
+        "steps": run.config.schedule.steps,
+        "parameters": run.config.model.parameters(run.folder.manifest.tokenizer.vocab_size),
+        "ranks": run.ranks.world,
+        "tokens": state.n * run.config.data.sequence_length,
+        "skipped_steps": state.skipped,
+        "first_loss": state.first_loss,
+        "last_loss": state.last_loss,
+        **(run.validation_result or {}),
+        "checkpoints": str(run.checkpoints.root),
+        "export": None,
+    }
+
+
+def describe(summary: dict[str, Any]) -> str:
+    """The summary for the terminal."""
+    if not summary["finished"]:
+        head = f"stopped at step {summary['step']} of {summary['steps']}; the same command goes on from there"
+    else:
+        head = (
+            f"finished {summary['steps']} steps, {summary['tokens']:,} tokens, {summary['skipped_steps']} steps skipped"
+        )
+    first, last = (
+        f"{loss:.4f}" if loss is not None else "none" for loss in (summary["first_loss"], summary["last_loss"])
+    )
+    lines = [head, f"  loss         {first} -> {last}"]
+    if summary.get("validation_perplexity") is not None:
+        lines.append(f"  validation   perplexity {summary['validation_perplexity']:.2f}")
+    lines += [
+        f"  speed        {summary['tokens_per_s']:,} tokens/s over {summary['train_s']} s, "
+        f"{summary['start_s']} s to start",
+        f"  checkpoints  {summary['checkpoints']}",
+    ]
+    return "\n".join(lines + ([f"  export       {summary['export']}"] if summary["export"] else []))
