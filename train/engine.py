@@ -21,7 +21,7 @@ from schemas.errors import UserError
 from schemas.training import BatchPlan, TrainConfig
 from train.data.stream import Batch
 from train.files import save_tensors
-from train.model import forward, loss_sum
+from train.model import buffers_kept, forward, loss_sum
 from train.parallel import Ranks
 
 TAG = "state"  # the folder DeepSpeed makes inside a checkpoint
@@ -98,7 +98,8 @@ class Engine:
     def __init__(self, model: PreTrainedModel, config: TrainConfig, plan: BatchPlan, ranks: Ranks) -> None:
         self._config, self._ranks = config, ranks
         settings = deepspeed_settings(config, plan, model.num_parameters())
-        self._engine, *_ = deepspeed.initialize(model=model, optimizer=_adamw(model, config), config=settings)
+        with buffers_kept(model):
+            self._engine, *_ = deepspeed.initialize(model=model, optimizer=_adamw(model, config), config=settings)
         self._files = CheckpointFiles(self._engine._config)
         self._engine.checkpoint_engine = self._files
         self._forget_warm_start()

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, GenerationConfig, LlamaForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 from schemas.config import load_model
 from schemas.errors import UserError
@@ -18,7 +19,7 @@ from schemas.manifest import TokenizerRef
 from schemas.training import TrainConfig
 from train.checkpoint import CONFIG, WEIGHTS, faults, read_run
 from train.files import sync_folder
-from train.model import DTYPES, llama_config
+from train.model import DTYPES, buffers_kept, llama_config
 from train.parallel import Ranks
 
 TOKENIZER_FILES = (
@@ -67,6 +68,7 @@ def export_checkpoint(checkpoint: Path, target: Path) -> Exported:
     tokenizer = TokenizerRef.model_validate(read_run(checkpoint)["tokenizer"])
     check_tokenizer(config.tokenizer, tokenizer)
     model = _model_of(checkpoint, config, tokenizer)
+    disable_progress_bar()
     aside = target.with_name(f".writing-{target.name}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -78,7 +80,9 @@ def export_checkpoint(checkpoint: Path, target: Path) -> Exported:
 
 
 def _model_of(checkpoint: Path, config: TrainConfig, tokenizer: TokenizerRef) -> LlamaForCausalLM:
-    model = LlamaForCausalLM(llama_config(config, tokenizer)).to(DTYPES[config.precision])
+    model = LlamaForCausalLM(llama_config(config, tokenizer))
+    with buffers_kept(model):
+        model.to(DTYPES[config.precision])
     missing, unexpected = model.load_state_dict(load_file(checkpoint / WEIGHTS), strict=False)
     tied = {"lm_head.weight"} if config.model.tie_embeddings else set()
     if set(missing) - tied or unexpected:

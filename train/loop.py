@@ -43,7 +43,7 @@ def train(
     stop_at: int,
 ) -> RunState:  # fmt: skip
     """Train from `state` to step `stop_at` or until a stop is requested; a checkpoint lies at the end either way."""
-    saved = validated = state.step  # a checkpoint that was resumed from is there already
+    saved, validated = state.step, -1  # the checkpoint that was resumed from is there already
     while state.step < stop_at:
         begin = time.perf_counter()
         batches, waited = data.next()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -40,6 +43,19 @@ def build_model(config: TrainConfig, tokenizer: TokenizerRef) -> LlamaForCausalL
         torch.manual_seed(config.seed)
         model = LlamaForCausalLM(llama_config(config, tokenizer))
     return model.float()
+
+
+@contextmanager
+def buffers_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Undo a cast of the model's buffers to 16 bits on leaving.
+
+    `module.bfloat16()` also rounds the rotary frequencies. transformers loads a model with exact ones, so training
+    with rounded ones would train another model than the one that is exported.
+    """
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    yield
+    for name, buffer in model.named_buffers():
+        buffer.data = before[name].to(buffer.device)
 
 
 def forward(model: torch.nn.Module, batch: Batch, mask_boundaries: bool) -> torch.Tensor:

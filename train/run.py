@@ -10,6 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psutil
+
 from schemas.config import dump_yaml
 from schemas.errors import UserError
 from schemas.training import BatchPlan, TrainConfig, plan_batch
@@ -132,7 +134,6 @@ def build(config: TrainConfig, ranks: Ranks) -> Run:
 
 def execute(config: TrainConfig, ranks: Ranks, resume: str, stop_at: int | None) -> dict[str, Any]:
     """Train, validate, export, summarise. Returns the summary, which rank 0 also writes as summary.json."""
-    begin = time.perf_counter()
     run = build(config, ranks)
     state = run.resume(resume)
     last = min(config.schedule.steps, stop_at or config.schedule.steps)
@@ -144,7 +145,7 @@ def execute(config: TrainConfig, ranks: Ranks, resume: str, stop_at: int | None)
     run.reporter.begin(state.step)
     started = state.step
     hooks = Hooks(run.reporter.step, run.save, run.validate, lambda: stop.requested)
-    ready = time.perf_counter()
+    ready, start_s = time.perf_counter(), time.time() - psutil.Process().create_time()
     try:
         state = train(config, run.plan, run.engine, data, state, hooks, ranks, last)
     finally:
@@ -153,19 +154,30 @@ def execute(config: TrainConfig, ranks: Ranks, resume: str, stop_at: int | None)
     seconds = time.perf_counter() - ready
     trained = (state.step - started) * run.plan.global_batch * config.data.sequence_length
     summary = summarise(run, state) | {
-        "start_s": round(ready - begin, 2),
+        "start_s": round(start_s, 2),
         "train_s": round(seconds, 2),
         "tokens_per_s": round(trained / seconds, 1),
     }
+    if state.step == config.schedule.steps:
+        summary["export"] = export_newest(run)
     if ranks.main:
-        if state.step == config.schedule.steps:
-            summary["export"] = str(
-                export_checkpoint(run.checkpoints.published()[0], Path(config.output) / "export").path
-            )
         write_text(Path(config.output) / "summary.json", json.dumps(summary, indent=1) + "\n")
         run.reporter.say(describe(summary))
     ranks.barrier()
     return summary
+
+
+def export_newest(run: Run) -> str:
+    """Rank 0 exports the newest checkpoint; where it lies. Raises UserError on every rank if that fails."""
+    target, error = Path(run.config.output) / "export", None
+    if run.ranks.main:
+        try:
+            export_checkpoint(run.checkpoints.published()[0], target)
+        except UserError as caught:
+            error = str(caught)
+    if (message := run.ranks.gather(error)[0]) is not None:
+        raise UserError(message)
+    return str(target)
 
 
 def summarise(run: Run, state: RunState) -> dict[str, Any]:
