@@ -46,7 +46,7 @@ DECISION = pa.schema([
     pa.field("reason", pa.string()),  # null where kept
     pa.field("value", pa.float64()),  # the signal's value, or the similarity to the kept document
     pa.field("kept_doc_id", DOC_ID),  # duplicates: the document that stays
-    pa.field("cluster_id", DOC_ID),  # near-duplicates: the smallest id of the component
+    pa.field("cluster_id", DOC_ID),  # near-duplicates: doc_id of the representative of the component
     pa.field("cluster_size", pa.int64()),
 ])
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def exact_drops(spark: SparkSession, recipe: Recipe, storage: Storage, parts: int) -> DataFrame:
-    """(key, kept_doc_id) of every document whose text equals that of a kept one."""
+    """(key, kept_key, kept_doc_id) of every document whose text equals that of a kept one."""
     from pyspark.sql import functions as F
 
     keys = content_keys(spark, recipe, storage, parts)
@@ -22,5 +22,5 @@ def exact_drops(spark: SparkSession, recipe: Recipe, storage: Storage, parts: in
     return (
         keys.join(shared, ["hash_1", "hash_2"])
         .where("key != first.key")
-        .select("key", F.col("first.doc_id").alias("kept_doc_id"))
+        .select("key", F.col("first.key").alias("kept_key"), F.col("first.doc_id").alias("kept_doc_id"))
     )

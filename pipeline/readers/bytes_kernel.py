@@ -104,7 +104,7 @@ def _hex4(data: U8, i: int, stop: int) -> int:
         return -1
     value = 0
     for k in range(i, i + 4):
-        c = np.int64(data[k])
+        c = int(data[k])
         if 0x30 <= c <= 0x39:
             digit = c - 0x30
         elif 0x41 <= (c & 0xDF) <= 0x46:

@@ -80,13 +80,14 @@ class ReadOptions:
     """Bounds of a read. Sizes are in bytes of uncompressed input.
 
     `max_document_bytes` bounds a JSONL line, a file that is one document, and a Parquet text value.
+    `max_depth` is the deepest JSON nesting read, well inside what Python's json module can read back from `meta`.
     `batch_bytes` bounds a batch's text, except that one longer record makes a batch alone.
     """
 
     max_document_bytes: int = 256 * MIB
     batch_bytes: int = 16 * MIB
     batch_rows: int = 50_000
-    max_depth: int = 1000
+    max_depth: int = 512
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def charset_of(data: bytes) -> str:
     for bom, name in BOMS:
         if data.startswith(bom):
             return name
-    charset = str(map_encoding_to_html5(detect_encoding(data, from_html_meta=True)))
+    charset = map_encoding_to_html5(detect_encoding(data, from_html_meta=True) or "utf-8") or "utf-8"
     return "gb18030" if charset == "gbk" else charset  # the standard decodes GBK with its superset
 
 
