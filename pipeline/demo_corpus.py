@@ -211,7 +211,7 @@ for line in sys.stdin:
     except BaseException:
         signal.alarm(0)
         continue
-    page = pydoc.html.page(pydoc.describe(module), body).replace(library, "lib")
+    page = pydoc.html.page(pydoc.describe(module), body).replace(library, "lib").replace(sys.executable, "python")
     page = re.sub(r"\b(at|handle)( |&nbsp;)(0x)?[0-9a-f]{6,16}\b", r"\1\g<2>0x0", page)
     with open(os.path.join(folder, name + ".html"), "w", encoding="utf-8", errors="ignore") as out:
         out.write(page)
