@@ -8,13 +8,11 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 import yaml
 
 from schemas.arrow import token_shard
@@ -54,13 +52,19 @@ def write_shards(
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for start in range(0, len(documents), rows_per_batch):
                 part = documents[start : start + rows_per_batch]
-                ids = [hashlib.blake2b(f"{index}/{start + i}".encode(), digest_size=16).digest() for i in range(len(part))]
+                ids = [
+                    hashlib.blake2b(f"{index}/{start + i}".encode(), digest_size=16).digest() for i in range(len(part))
+                ]
                 columns = [pa.array(part, schema.field("tokens").type), pa.array(ids, pa.binary(16)), ["s"] * len(part)]
                 writer.write_batch(pa.record_batch([*columns[:2], pa.array(columns[2])], schema=schema))
         tokens = sum(map(len, documents))
         entries.append(
             ShardEntry(
-                path=path.name, rows=len(documents), bytes=path.stat().st_size, checksum=file_checksum(path), tokens=tokens
+                path=path.name,
+                rows=len(documents),
+                bytes=path.stat().st_size,
+                checksum=file_checksum(path),
+                tokens=tokens,
             )
         )
     reference = tokenizer or TokenizerRef(fingerprint="0" * 64, vocab_size=VOCAB, eos_token="<|eos|>", eos_id=EOS)
@@ -86,15 +90,6 @@ def random_documents(seed: int, documents: int, longest: int = 60) -> list[list[
         steps = generator.choice([1, 2, 3], size=length, p=[0.8, 0.1, 0.1])
         result.append([*(1 + (generator.integers(0, VOCAB) + np.cumsum(steps)) % (VOCAB - 1)).tolist(), EOS])
     return result
-
-
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `tokenizer/` and `tokens/` of three shards."""
-    root = tmp_path_factory.mktemp("corpus")
-    tokenizer = make_tokenizer(root / "tokenizer")
-    write_shards(root / "tokens", [random_documents(seed, 150) for seed in range(3)], tokenizer)
-    return root
 
 
 def settings(corpus: Path, output: Path, **changes: Any) -> dict[str, Any]:
@@ -168,12 +163,8 @@ def launch(*arguments: str | Path, ranks: int = 1, status: int = 0) -> str:
 def metrics(output: Path) -> list[dict[str, Any]]:
     """Step records of a run, without what depends on the clock."""
     rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    return [{key: row[key] for key in ("step", "loss", "lr", "grad_norm", "tokens", "skipped")} for row in rows if "lr" in row]
-
-
-@pytest.fixture(scope="session")
-def finished(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The output folder of an uninterrupted run of 8 steps on one rank."""
-    output = tmp_path_factory.mktemp("finished") / "out"
-    launch("run", write_config(output.parent / "train.yaml", settings(corpus, output)))
-    yield output
+    return [
+        {key: row[key] for key in ("step", "loss", "lr", "grad_norm", "tokens", "skipped")}
+        for row in rows
+        if "lr" in row
+    ]
