@@ -80,9 +80,9 @@ def build_demo_corpus(folder: str | Path, limit: int | None = None, force: bool 
 
 def _collect(folder: Path, limit: int | None) -> DemoSummary:
     budget = {kind: None if limit is None else max(1, round(limit * share)) for kind, share in SHARES.items()}
-    sources = list(_library_sources())
+    sources = _spread(list(_library_sources()), budget["code"])
     parts = {
-        "code": _write_code(folder / "code", _spread(sources, budget["code"])),
+        "code": _write_code(folder / "code", sources),
         "docs": _write_docs(folder / "docs", _spread([*_package_notes(), *_docstrings(sources)], budget["docs"])),
         "web": _write_pages(folder / "web", _spread(_module_names(), budget["web"])),
     }

@@ -30,9 +30,4 @@ def read_slice(piece: Slice, source: InputSource, options: ReadOptions) -> Itera
     except FileProblem as problem:
         yield batches.set_aside(source, name, -1, problem.reason, problem.detail, problem.head)
     except OSError as error:
-        yield batches.set_aside(source, name, -1, "unreadable_file", _without_path(error))
-
-
-def _without_path(error: OSError) -> str:
-    """The message of an error; where the system gave a number, its text, which names no mount point."""
-    return error.strerror or str(error) if error.errno else str(error)
+        yield batches.set_aside(source, name, -1, "unreadable_file", str(error).replace(piece.file.path, name))
