@@ -204,6 +204,15 @@ class TrainConfig(StrictModel):
         default=20, ge=1, description="stop after this many steps in a row were skipped for non-finite gradients"
     )
 
+    @model_validator(mode="after")
+    def _trains_correctly(self) -> TrainConfig:
+        if self.precision == "fp16" and self.zero_stage == 0:
+            raise ValueError(
+                "precision fp16 needs ZeRO: without it DeepSpeed 0.19 leaves the loss unscaled but unscales the "
+                "gradients, which slows training down unseen; set zero_stage: 1 (the same on one rank), or precision: bf16"
+            )
+        return self
+
     def trajectory(self) -> dict[str, Any]:
         """The settings that decide the course of training, flat `group.key`; a resumed run must not change them.
 

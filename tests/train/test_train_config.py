@@ -43,6 +43,7 @@ def test_unknown_key_is_named_with_the_nearest_known_one() -> None:
         ({"data__validation": "v"}, "exclude each other"),
         ({"optimizer__betas": [0.9, 1.0]}, "must lie in"),
         ({"zero_stage": 4}, "zero_stage"),
+        ({"precision": "fp16"}, "set zero_stage: 1"),
     ],
 )
 def test_mistakes_name_the_remedy(changes: dict[str, Any], message: str) -> None:
