@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator
 
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
-from resiliparse.parse.html import HTMLTree
+from resiliparse.parse.html import DOMException, HTMLParserException, HTMLTree
 
 from pipeline.readers import batches
 from pipeline.readers.bytes_kernel import OK, REASONS
 from pipeline.readers.contract import Batch, FileProblem, InputSource, ReadOptions, Slice
-from pipeline.readers.streams import BINARY_MAGICS, read_whole
+from pipeline.readers.streams import binary_kind, read_whole
 from pipeline.readers.text import check_text
+from schemas.arrow import QUARANTINE_REASONS
 
 BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -24,6 +27,13 @@ BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 
+MAX_NESTING = 2000
+TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]*)")
+SELF_CLOSING = frozenset(
+    "area base br col embed hr img input link meta param source track wbr p li dt dd option optgroup "
+    "tr td th thead tbody tfoot colgroup rt rp html head body".split()
+)
+
 
 def read(piece: Slice, source: InputSource, options: ReadOptions) -> Iterator[Batch]:
     """The page's main text, with its title and charset in `meta`, or a quarantine row at position 0.
@@ -31,9 +41,9 @@ def read(piece: Slice, source: InputSource, options: ReadOptions) -> Iterator[Ba
     Raises FileProblem, OSError.
     """
     data = read_whole(piece.file, options.max_document_bytes)
-    for magic, kind in BINARY_MAGICS.items():
-        if data.startswith(magic):
-            raise FileProblem("unexpected_binary", f"the name says HTML, the bytes are {kind}", data)
+    kind = binary_kind(data[:512])
+    if kind:
+        raise FileProblem("unexpected_binary", f"the name says HTML, the bytes are {kind}", data)
     yield page(data, source, piece.file.name)
 
 
@@ -44,13 +54,43 @@ def page(data: bytes, source: InputSource, name: str) -> Batch:
         markup = data.decode(charset)
     except (UnicodeDecodeError, LookupError) as error:
         return batches.set_aside(source, name, 0, "invalid_utf8", f"the page is not valid {charset}: {error}", data)
-    text, title = main_text(markup)
+    if "\0" in markup:  # the parser would drop it
+        return batches.set_aside(source, name, 0, "nul_byte", QUARANTINE_REASONS["nul_byte"], data)
+    if nests_deeper(markup, MAX_NESTING):
+        detail = f"elements nested more than {MAX_NESTING} deep"
+        return batches.set_aside(source, name, 0, "html_unparsable", detail, data)
+    try:
+        text, title = main_text(markup)
+    except (HTMLParserException, DOMException, ValueError) as error:
+        return batches.set_aside(source, name, 0, "html_unparsable", str(error), data)
     code = check_text(text.encode("utf-8", "surrogatepass"))
     if code != OK:
         reason = "html_unparsable" if REASONS[code] == "empty_text" else REASONS[code]
         return batches.set_aside(source, name, 0, reason, "no main text could be extracted", data)
     meta = {"title": title, "charset": charset} if title else {"charset": charset}
     return batches.single_document(source, name, text, json.dumps(meta, ensure_ascii=False))
+
+
+def nests_deeper(markup: str, limit: int) -> bool:
+    """Whether more than `limit` elements seem open at once. An estimate in linear time, for extraction takes time
+    quadratic in the depth: elements that close by themselves are left out, an end tag closes one of its own name."""
+    if markup.count("<") <= limit:
+        return False
+    opened: Counter[str] = Counter()
+    depth = 0
+    for ending, name in TAG.findall(markup):
+        name = name.lower()
+        if name in SELF_CLOSING:
+            continue
+        if not ending:
+            opened[name] += 1
+            depth += 1
+            if depth > limit:
+                return True
+        elif opened[name]:
+            opened[name] -= 1
+            depth -= 1
+    return False
 
 
 def charset_of(data: bytes) -> str:

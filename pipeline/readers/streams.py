@@ -63,10 +63,18 @@ def head_of(file: InputFile, size: int = 512) -> bytes:
 
 def check_plain(head: bytes) -> None:
     """Refuse the head of an uncompressed file that is no UTF-8 text: FileProblem unexpected_binary, invalid_utf8."""
-    for magic, name in BINARY_MAGICS.items():
-        if head.startswith(magic):
-            raise FileProblem("unexpected_binary", f"the name says text, the bytes are {name}", head)
+    kind = binary_kind(head)
+    if kind:
+        raise FileProblem("unexpected_binary", f"the name says text, the bytes are {kind}", head)
     check_wide(head)
+
+
+def binary_kind(head: bytes) -> str | None:
+    """The name of the binary format that a file's first bytes belong to. A text may begin with BZh or PK as well, so
+    a byte that is no ASCII text must be among them."""
+    if head.isascii() and b"\0" not in head:
+        return None
+    return next((kind for magic, kind in BINARY_MAGICS.items() if head.startswith(magic)), None)
 
 
 def check_wide(head: bytes) -> None:

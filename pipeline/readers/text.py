@@ -16,7 +16,7 @@ from schemas.arrow import QUARANTINE_REASONS
 def read(piece: Slice, source: InputSource, options: ReadOptions) -> Iterator[Batch]:
     """The file as one document, or its quarantine row at position 0. Raises FileProblem, OSError."""
     data = read_whole(piece.file, options.max_document_bytes)
-    check_plain(data[:16])
+    check_plain(data[:512])
     data = data.removeprefix(UTF8_BOM)
     code = check_text(data)
     if code == OK:

@@ -88,7 +88,7 @@ def test_cut_stream_gives_whole_records_and_one_entry(tmp_path: Path, ending: st
         ("a.jsonl.zst", GOOD, "not_compressed"),
         ("a.jsonl", gzip.compress(GOOD), "unexpected_binary"),
         ("a.jsonl", zstandard.compress(GOOD), "unexpected_binary"),
-        ("a.txt", b"PK\x03\x04....", "unexpected_binary"),
+        ("a.txt", b"PK\x03\x04\x00...", "unexpected_binary"),
         ("a.jsonl", GOOD.decode().encode("utf-16"), "invalid_utf8"),
         ("a.jsonl", GOOD.decode().encode("utf-16-le"), "invalid_utf8"),
         ("a.jsonl.gz", gzip.compress(GOOD.decode().encode("utf-16")), "invalid_utf8"),
@@ -169,6 +169,8 @@ def test_html(tmp_path: Path) -> None:
     (tmp_path / "c.html").write_bytes(b"<html><body><script>1</script></body></html>")
     (tmp_path / "d.html").write_bytes(PAGE.format(charset="utf-8").encode("latin-1"))
     (tmp_path / "e.html").write_bytes(PAGE.format(charset="x").encode("utf-16"))
+    (tmp_path / "f.html").write_bytes(b"<div>" * 100_000 + b"<p>deep</p>")
+    (tmp_path / "g.html").write_bytes(b"<p>a\0b</p>")
     outcome = read_path(tmp_path)
     assert [row["origin"] for row in outcome.rows] == ["a.html#0", "b.html#0", "e.html#0"]
     for text in outcome.texts:
@@ -177,4 +179,6 @@ def test_html(tmp_path: Path) -> None:
     assert [(e["path"], e["reason"]) for e in outcome.entries] == [
         ("c.html", "html_unparsable"),
         ("d.html", "invalid_utf8"),
+        ("f.html", "html_unparsable"),
+        ("g.html", "nul_byte"),
     ]
