@@ -69,8 +69,8 @@ def driver_memory(total: int) -> int:
 
 
 def executor_memory(total: int) -> int:
-    """Heap of an executor in bytes where none is stated: a quarter of a machine like this one, 1 to 16 GiB."""
-    return max(GIB, min(total // 4, 16 * GIB))
+    """Heap of an executor in bytes where none is stated: a quarter of a machine like this one, 1 to 4 GiB."""
+    return max(GIB, min(total // 4, 4 * GIB))
 
 
 def embedded_session(master: str | None = None, memory: str | None = None) -> SparkSession:
@@ -103,9 +103,10 @@ def embedded_session(master: str | None = None, memory: str | None = None) -> Sp
 
 def submitted_session() -> SparkSession:
     """The session of spark-submit, with an executor memory of this machine's measure where none is stated."""
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    SparkContext._ensure_initialized()  # before this, SparkConf does not see what spark-submit was told
     stated = SparkConf()
     builder = SparkSession.builder
     for key, value in COMMON.items():

@@ -30,8 +30,40 @@ BOMS = (
 MAX_NESTING = 2000
 TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]*)")
 SELF_CLOSING = frozenset(
-    "area base br col embed hr img input link meta param source track wbr p li dt dd option optgroup "
-    "tr td th thead tbody tfoot colgroup rt rp html head body".split()
+    [
+        "area",
+        "base",
+        "br",
+        "col",
+        "embed",
+        "hr",
+        "img",
+        "input",
+        "link",
+        "meta",
+        "param",
+        "source",
+        "track",
+        "wbr",
+        "p",
+        "li",
+        "dt",
+        "dd",
+        "option",
+        "optgroup",
+        "tr",
+        "td",
+        "th",
+        "thead",
+        "tbody",
+        "tfoot",
+        "colgroup",
+        "rt",
+        "rp",
+        "html",
+        "head",
+        "body",
+    ]
 )
 
 
