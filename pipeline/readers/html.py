@@ -29,42 +29,13 @@ BOMS = (
 
 MAX_NESTING = 2000
 TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]*)")
-SELF_CLOSING = frozenset(
-    [
-        "area",
-        "base",
-        "br",
-        "col",
-        "embed",
-        "hr",
-        "img",
-        "input",
-        "link",
-        "meta",
-        "param",
-        "source",
-        "track",
-        "wbr",
-        "p",
-        "li",
-        "dt",
-        "dd",
-        "option",
-        "optgroup",
-        "tr",
-        "td",
-        "th",
-        "thead",
-        "tbody",
-        "tfoot",
-        "colgroup",
-        "rt",
-        "rp",
-        "html",
-        "head",
-        "body",
-    ]
-)
+# fmt: off
+SELF_CLOSING = frozenset((
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
+    "p", "li", "dt", "dd", "option", "optgroup", "tr", "td", "th", "thead", "tbody", "tfoot", "colgroup", "rt", "rp",
+    "html", "head", "body",
+))
+# fmt: on
 
 
 def read(piece: Slice, source: InputSource, options: ReadOptions) -> Iterator[Batch]:
