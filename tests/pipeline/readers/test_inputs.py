@@ -9,11 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from reading import write
 
 from pipeline.inputs import list_inputs, split_tasks
 from pipeline.readers.contract import InputSource, ReadTask
 from schemas.errors import UserError
+from tests.pipeline.readers.reading import write
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading import read_path, write
 
 from pipeline.readers.bytes_kernel import REASONS
 from pipeline.readers.contract import InputSource, ReadOptions
 from pipeline.readers.jsonl import Scanner
+from tests.pipeline.readers.reading import read_path, write
 
 SCANNER = Scanner(InputSource("s", ("x",), origin_field="url"), ReadOptions(max_depth=20))
 WHITE_SPACE = set(

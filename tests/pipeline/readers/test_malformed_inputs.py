@@ -13,7 +13,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from reading import Outcome, read_path
+
+from tests.pipeline.readers.reading import Outcome, read_path
 
 DATA = os.environ.get("PREP_TEST_DATA")
 FOLDER = Path(DATA or "") / "malformed"

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reading import read_path
 
 from pipeline.readers.contract import ReadOptions
+from tests.pipeline.readers.reading import read_path
 
 TEXTS = ["one", None, "", " \u3000", "a\0b", "zwei \U0001f600"]
 ASIDE = [(1, "null_text"), (2, "empty_text"), (3, "empty_text"), (4, "nul_byte")]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import xxhash
 import zstandard
-from reading import read_path, write
 
 from pipeline.inputs import list_inputs, split_tasks
 from pipeline.readers.contract import InputSource, ReadOptions
 from pipeline.readers.dispatch import read_task
+from tests.pipeline.readers.reading import read_path, write
 
 GOOD = b'{"id":1,"text":"one"}\n{"id":2,"text":"two"}\n{"text":"three \\ud83d\\ude00","id":3}'
 TEXTS = ["one", "two", "three 😀"]
