@@ -209,7 +209,7 @@ class TrainConfig(StrictModel):
         if self.precision == "fp16" and self.zero_stage == 0:
             raise ValueError(
                 "precision fp16 needs ZeRO: without it DeepSpeed 0.19 leaves the loss unscaled but unscales the "
-                "gradients, which slows training down unseen; set zero_stage: 1 (the same on one rank), or precision: bf16"
+                "gradients, which slows training down; set zero_stage: 1 (the same on one rank), or precision: bf16"
             )
         return self
 

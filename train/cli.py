@@ -12,6 +12,7 @@ import typer
 from schemas.config import load_model
 from schemas.errors import UserError
 from schemas.training import TrainConfig
+from train import environment
 
 app = typer.Typer(
     name="train", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -57,6 +58,7 @@ def run(
         return _print_plan(settings, ranks or int(os.environ.get("WORLD_SIZE", "1")))
     if ranks is not None:
         raise UserError("--ranks plans with --dry-run only; start ranks with torchrun or deepspeed")
+    environment.prepare()
     from train import parallel
 
     world = parallel.start()
@@ -82,9 +84,7 @@ def export(
     to: Path = typer.Option(..., "--to", help="Folder to write; replaced if it exists."),
 ) -> None:
     """Turn a checkpoint into a directory that transformers loads, and load it."""
-    from train import parallel
-
-    parallel.prepare_environment()
+    environment.prepare()
     from train.checkpoint import published
     from train.export import export_checkpoint
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from train import environment
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,8 @@ class Ranks:
         return self.sum(float(flag))[0] > 0
 
 
-def prepare_environment() -> None:
-    """Set what DeepSpeed, Hugging Face and torch read from the environment, where the user has not."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    scripts = str(Path(sys.executable).parent)  # DeepSpeed's extension builds look for ninja on PATH
-    if scripts not in os.environ.get("PATH", "").split(os.pathsep):
-        os.environ["PATH"] = os.pathsep.join([scripts, os.environ.get("PATH", "")])
+def _describe_world() -> None:
+    """Set what DeepSpeed reads about accelerator and world, where no launcher or user has."""
     if not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     if "RANK" not in os.environ:  # no launcher: a world of one
@@ -74,7 +69,8 @@ def prepare_environment() -> None:
 
 def start() -> Ranks:
     """Join the process group: NCCL with a CUDA GPU, gloo without."""
-    prepare_environment()
+    environment.prepare()
+    _describe_world()
     import deepspeed
     import deepspeed.ops
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from synthetic import random_documents, write_shards
 
@@ -80,6 +82,19 @@ def test_prefetcher_yields_steps_in_order_and_raises_what_reading_raised() -> No
     prefetcher = Prefetcher(numbers(), accumulation=2, depth=1)  # type: ignore[arg-type]
     assert [prefetcher.next()[0] for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
     with pytest.raises(UserError, match="tokens-00001"):
+        prefetcher.next()
+    prefetcher.close()
+
+
+def test_shard_cut_short_under_a_worker_is_named_without_a_trace(tmp_path: Path) -> None:
+    manifest = write_shards(tmp_path, [random_documents(seed, 30) for seed in range(2)])
+    folder = TokenFolder(str(tmp_path), 16)
+    for entry in manifest.shards:
+        (tmp_path / entry.path).write_bytes(b"short")
+    plan = plan_batch(BatchConfig(global_batch=4, micro_batch=2), 1)
+    reader = micro_batches(TokenStream(folder, folder.layout(0, 2), plan, 0, 0, 2), num_workers=1, prefetch=1)
+    prefetcher = Prefetcher(reader, plan.accumulation, depth=1)
+    with pytest.raises(UserError, match=r"^\S*tokens-0000\d.arrow: token shard has 5 bytes"):
         prefetcher.next()
     prefetcher.close()
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from schemas.errors import UserError
 from schemas.training import BatchPlan
 from train.data.order import Layout
 from train.data.sequences import IGNORED, Sequence
@@ -101,6 +102,8 @@ class Prefetcher:
         """The next step's micro-batches and the seconds spent waiting for them. Raises what reading raised."""
         begin = time.perf_counter()
         item = self._queue.get()
+        if isinstance(item, UserError):  # a worker's comes wrapped in a stack trace
+            raise UserError(str(item).rsplit("UserError: ", 1)[-1].strip())
         if isinstance(item, BaseException):
             raise item
         return item, time.perf_counter() - begin
