@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from synthetic import launch, make_tokenizer, random_documents, settings, write_config, write_shards
+
+from tests.train.synthetic import launch, make_tokenizer, random_documents, settings, write_config, write_shards
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import settings, write_config
 
 from schemas.config import dump_yaml, load_model, parse_model
 from schemas.errors import UserError
 from schemas.training import BatchConfig, OptimizerConfig, ScheduleConfig, TrainConfig, plan_batch
+from tests.train.synthetic import settings, write_config
 from train.schedule import learning_rate
 
 
@@ -82,9 +82,8 @@ def test_short_schedules_reach_the_peak(steps: int, warmup: int) -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_parameter_count_is_that_of_the_model(tied: bool) -> None:
-    from synthetic import EOS, VOCAB
-
     from schemas.manifest import TokenizerRef
+    from tests.train.synthetic import EOS, VOCAB
     from train.model import build_model
 
     tokenizer = TokenizerRef(fingerprint="0" * 64, vocab_size=VOCAB, eos_token="e", eos_id=EOS)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from synthetic import EOS, VOCAB, settings
 
 from schemas.config import parse_model
 from schemas.manifest import TokenizerRef
 from schemas.training import TrainConfig, plan_batch
+from tests.train.synthetic import EOS, VOCAB, settings
 from train.data.source import TokenFolder
 from train.data.stream import Batch, TokenStream
 from train.model import build_model, forward, loss_sum

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from synthetic import REPOSITORY, command, environment, free_port, launch, metrics, settings, write_config
+
+from tests.train.synthetic import REPOSITORY, command, environment, free_port, launch, metrics, settings, write_config
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from synthetic import EOS, VOCAB, random_documents, write_shards
 
 from schemas.errors import UserError
+from tests.train.synthetic import EOS, VOCAB, random_documents, write_shards
 from train.data.sequences import IGNORED, Shard, check_shard
 from train.data.source import TokenFolder
 

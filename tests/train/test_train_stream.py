@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic import random_documents, write_shards
 
 from schemas.errors import UserError
 from schemas.training import BatchConfig, DataConfig, plan_batch
+from tests.train.synthetic import random_documents, write_shards
 from train.data.order import Layout
 from train.data.source import DataState, TokenFolder, order_identity, resume_position
 from train.data.stream import Batch, Prefetcher, TokenStream, micro_batches
