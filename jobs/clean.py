@@ -18,7 +18,9 @@ from schemas.recipe import Recipe
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe", help="recipe file (YAML); inputs and output must be reachable from every executor")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the recipe")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the recipe"
+    )
     parser.add_argument("--restart", action="store_true", help="discard what the output folder holds of earlier runs")
     options = parser.parse_args(arguments)
     try:

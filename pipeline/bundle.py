@@ -13,7 +13,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # no clock in the file: equal sources give equal 
 
 
 def write_bundle(target: str | Path) -> str:
-    """Write the zip and return its path. Raises UserError if the packages are not on disk or the target is unwritable."""
+    """Write the zip and return its path. Raises UserError if there is nothing to pack or nowhere to write."""
     root = Path(__file__).resolve().parent.parent
     files = [
         path

@@ -19,7 +19,8 @@ app = typer.Typer(
 )
 
 Settings = Annotated[
-    Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. near_dup.threshold=0.85.")
+    Optional[list[str]],
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. near_dup.threshold=0.85."),
 ]
 
 
@@ -33,7 +34,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 
@@ -42,8 +45,12 @@ def _options(
 def clean(
     recipe: Annotated[str, typer.Argument(help="Recipe file (YAML); see `prep schema recipe`.")],
     settings: Settings = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show inputs, tasks, steps and rules; run nothing.")] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Discard what the output folder holds of earlier runs.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show inputs, tasks, steps and rules; run nothing.")
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Discard what the output folder holds of earlier runs.")
+    ] = False,
     master: Annotated[Optional[str], typer.Option(help="Spark master; default: local with all cores.")] = None,
     memory: Annotated[Optional[str], typer.Option(help="Driver memory, e.g. 8g; default: 40 % of the machine.")] = None,
 ) -> None:
@@ -59,10 +66,16 @@ def clean(
     if dry_run:
         print_plan(plan)
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     from pipeline.spark import embedded_session
     from pipeline.stages import clean as run
+    from pipeline.warm import warm_up
 
-    session = embedded_session(master, memory)
+    with ThreadPoolExecutor(1) as pool:  # kernels compile while the JVM starts
+        warm = pool.submit(warm_up, plan.recipe)
+        session = embedded_session(master, memory)
+        warm.result()
     try:
         run(plan, session, storage, restart)
     finally:

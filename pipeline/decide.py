@@ -15,6 +15,7 @@ from pyarrow import ipc
 from pipeline.judge import KEPT, judges
 from pipeline.parts import decision_name, keys_of, part_name, part_of, read_columns, row_of
 from pipeline.storage import Storage
+from pipeline.text.buffers import read_only
 from pipeline.text.jit import kernel
 from pipeline.text.utf8 import GOLDEN, fmix64
 from schemas.arrow import DECISION
@@ -43,7 +44,7 @@ def id_halves(doc_ids: pa.Array) -> npt.NDArray[np.uint64]:
 def keyed_hash(doc_ids: pa.Array, seed: int) -> npt.NDArray[np.uint64]:
     """A 64-bit hash of each id under `seed`: the order of documents and, with another seed, sampling."""
     out = np.empty(len(doc_ids), dtype=np.uint64)
-    _mix(id_halves(doc_ids), np.uint64(seed), out)
+    _mix(read_only(id_halves(doc_ids)), np.uint64(seed), out)
     return out
 
 

@@ -13,8 +13,8 @@ from pyarrow import ipc
 
 from pipeline.parts import part_name
 from pipeline.plan import Plan, steps_of
-from pipeline.readers.dispatch import read_task
 from pipeline.readers.contract import ReadOptions, ReadTask
+from pipeline.readers.dispatch import read_task
 from pipeline.steps import BatchFunction, build_steps
 from pipeline.storage import Storage
 from schemas.arrow import QUARANTINE, RAW_DOCUMENT
@@ -110,7 +110,10 @@ def check_quarantine(plan: Plan, ledgers: Sequence[dict[str, Any]], storage: Sto
     if seen and aside > limit * seen:
         raise UserError(
             f"{aside:,} of {seen:,} records ({aside / seen:.1%}) were set aside, more than quarantine.max_fraction = "
-            f"{limit:.1%} ({worst}): look at them with `prep quarantine {storage.root}`, then mend the input or raise the limit"
+            f"{limit:.1%} ({worst}): look at them with `prep quarantine {storage.root}`, "
+            "then mend the input or raise the limit"
         )
     if not any(ledger["delivered"] for ledger in ledgers):
-        raise UserError(f"no document could be read from {plan.input_files:,} files ({worst or 'they hold no records'})")
+        raise UserError(
+            f"no document could be read from {plan.input_files:,} files ({worst or 'they hold no records'})"
+        )

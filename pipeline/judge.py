@@ -61,7 +61,9 @@ def resolve_rules(items: Sequence[RuleItem]) -> tuple[RuleSpec, ...]:
             rules = _override(rules, item)
     for rule in rules:
         if rule.signal not in SIGNAL_NAMES:
-            raise UserError(f"rule {rule.reason}: unknown signal {rule.signal!r}; {_nearest(rule.signal, SIGNAL_NAMES)}")
+            raise UserError(
+                f"rule {rule.reason}: unknown signal {rule.signal!r}; {_nearest(rule.signal, SIGNAL_NAMES)}"
+            )
     return tuple(rules)
 
 

@@ -72,7 +72,9 @@ def make_plan(recipe: Recipe) -> Plan:
         tasks += split_tasks(input_source(source), files[source.name], recipe.tasks.target_bytes)
     listing = {name: [(file.name, file.size) for file in found] for name, found in files.items()}
     rules = {name: [rule.model_dump(mode="json") for rule in judge.rules] for name, judge in resolved.items()}
-    stamp = fingerprint({"version": FORMAT_VERSION, "recipe": recipe_fields(recipe), "listing": listing, "rules": rules})
+    stamp = fingerprint(
+        {"version": FORMAT_VERSION, "recipe": recipe_fields(recipe), "listing": listing, "rules": rules}
+    )
     return Plan(recipe, files, tasks, steps, resolved, stamp)
 
 

@@ -107,7 +107,12 @@ def write_shard(shard: int, batches: Iterator[pa.RecordBatch], config: Shards, s
             sources.update(dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True)))
     size, checksum = file_checksum(storage, f"shards/{name}")
     return ShardEntry(
-        path=name, rows=rows, bytes=size, checksum=checksum, text_bytes=text_bytes, sources=dict(sorted(sources.items()))
+        path=name,
+        rows=rows,
+        bytes=size,
+        checksum=checksum,
+        text_bytes=text_bytes,
+        sources=dict(sorted(sources.items())),
     )
 
 
@@ -123,8 +128,10 @@ def file_checksum(storage: Storage, path: str) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def write_shards(spark: SparkSession, recipe: Recipe, storage: Storage, parts: int, kept_bytes: int) -> list[ShardEntry]:
-    """Shuffle the kept text once and write the shards; entries in order. A shard that chance left empty is not written."""
+def write_shards(
+    spark: SparkSession, recipe: Recipe, storage: Storage, parts: int, kept_bytes: int
+) -> list[ShardEntry]:
+    """Shuffle the kept text once and write the shards; entries in order. One that chance left empty is not written."""
     shards = shard_count(kept_bytes, recipe.shards.target_bytes)
     config = recipe.shards
 

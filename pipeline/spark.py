@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GIB = 1 << 30
+JAVA_PACKAGE = "Debian, Ubuntu: apt-get install openjdk-17-jre-headless"
 # Settings of any session. Large offsets: a batch of text may exceed 2 GiB. Batches are bounded by bytes as well.
 COMMON = {
     "spark.sql.execution.arrow.useLargeVarTypes": "true",
@@ -38,7 +39,7 @@ def java_command() -> str:
         raise UserError(f"JAVA_HOME is {home}, but {candidate} does not exist: unset JAVA_HOME or point it to a JDK")
     found = shutil.which("java")
     if found is None:
-        raise UserError("Java is missing: install a Java 17 or newer runtime (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)")
+        raise UserError(f"Java is missing: install a Java 17 or newer runtime ({JAVA_PACKAGE})")
     return found
 
 
@@ -53,13 +54,13 @@ def check_java() -> None:
     match = re.search(r'version "(\d+)', version)
     if match is None or int(match.group(1)) < 17:
         raise UserError(
-            f"{command} is {version.splitlines()[0] if version else 'of unknown version'}; Spark 4 needs Java 17 or newer "
-            "(Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
+            f"{command} is {version.splitlines()[0] if version else 'of unknown version'}; "
+            f"Spark 4 needs Java 17 or newer ({JAVA_PACKAGE})"
         )
     if "jdk.incubator.vector" not in modules:
         raise UserError(
             f"{command} lacks the module jdk.incubator.vector, which Spark 4.3 asks for: install a full Java runtime, "
-            "not one cut down with jlink (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
+            f"not one cut down with jlink ({JAVA_PACKAGE})"
         )
 
 

@@ -35,7 +35,9 @@ class Storage:
 
     def resolve(self, path: str) -> tuple[fs.FileSystem, str]:
         """The filesystem and the absolute path in it."""
-        filesystem, base = fs.FileSystem.from_uri(self.root) if "://" in self.root else (fs.LocalFileSystem(), self.root)
+        filesystem, base = (
+            fs.FileSystem.from_uri(self.root) if "://" in self.root else (fs.LocalFileSystem(), self.root)
+        )
         return filesystem, f"{base.rstrip('/')}/{path}" if path else base
 
     def local_path(self, path: str) -> str | None:

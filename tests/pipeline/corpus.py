@@ -19,7 +19,7 @@ WORDS = [
     for c in ("n", "s", "t", "r", "ck")
 ]
 STOPS = ["the", "of", "and", "to", "with"]
-HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面而方后多定行学法所民得经"
+HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工"
 
 
 def english(rng: random.Random, words: int) -> str:
@@ -48,7 +48,15 @@ def write_corpus(folder: Path, documents: int = 240, seed: int = 7) -> dict[str,
     rng.shuffle(web)
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"text": text, "url": f"http://x/{i}", "n": i}) for i, text in enumerate(web)]
-    lines[3:3] = ['{"text": null}', '{"url": 1}', "not json", '{"text": 5}', '{"text": "\\ud800"}', "[1]", '{"text": ""}']
+    lines[3:3] = [
+        '{"text": null}',
+        '{"url": 1}',
+        "not json",
+        '{"text": 5}',
+        '{"text": "\\ud800"}',
+        "[1]",
+        '{"text": ""}',
+    ]
     half = len(lines) // 2
     (folder / "web-0.jsonl").write_text("\n".join(lines[:half]) + "\n", encoding="utf-8")
     (folder / "web-1.jsonl.gz").write_bytes(gzip.compress("\n".join(lines[half:]).encode(), mtime=0))
@@ -87,4 +95,6 @@ def write_recipe(path: Path, sources: list[dict[str, Any]], output: Path, **chan
 
 def shard_bytes(output: Path) -> dict[str, bytes]:
     """Name and bytes of every shard and of the manifest."""
-    return {path.name: path.read_bytes() for path in sorted((output / "shards").iterdir()) if not path.name.startswith(".")}
+    return {
+        path.name: path.read_bytes() for path in sorted((output / "shards").iterdir()) if not path.name.startswith(".")
+    }

@@ -83,12 +83,14 @@ def test_languages_that_are_not_kept_and_low_scores_go() -> None:
 
 
 def test_overrides_change_and_remove_rules_of_a_set() -> None:
-    rules = resolve_rules([
-        "gopher",
-        RuleOverride(reason="gopher_too_many_hashes", drop_if="> 0.5"),
-        RuleOverride(reason="gopher_long_doc"),
-        RuleSpec(signal="line_count", drop_if="> 9", reason="many_lines"),
-    ])
+    rules = resolve_rules(
+        [
+            "gopher",
+            RuleOverride(reason="gopher_too_many_hashes", drop_if="> 0.5"),
+            RuleOverride(reason="gopher_long_doc"),
+            RuleSpec(signal="line_count", drop_if="> 9", reason="many_lines"),
+        ]
+    )
     by_reason = {rule.reason: rule for rule in rules}
     assert by_reason["gopher_too_many_hashes"].condition() == (">", 0.5)
     assert "gopher_long_doc" not in by_reason and rules[-1].reason == "many_lines"

@@ -46,7 +46,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def finished(corpus: dict[str, Any], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DocumentManifest]:
+def finished(
+    corpus: dict[str, Any], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, DocumentManifest]:
     """The reference run, with two cores in this process."""
     output = tmp_path_factory.mktemp("run") / "out"
     recipe = write_recipe(corpus["folder"] / "recipe.yaml", corpus["sources"], output)
@@ -66,7 +68,15 @@ def test_counts_close_and_reasons_are_known(corpus: dict[str, Any], finished: tu
     assert counts.seen == counts.kept + sum(counts.dropped.values()) + sum(counts.quarantined.values())
     assert all(reason in DROP_REASONS or reason.startswith("gopher_") for reason in counts.dropped)
     assert set(counts.quarantined) <= set(QUARANTINE_REASONS)
-    for reason in ("null_text", "missing_text", "invalid_json", "text_not_string", "lone_surrogate", "not_an_object", "empty_text"):
+    for reason in (
+        "null_text",
+        "missing_text",
+        "invalid_json",
+        "text_not_string",
+        "lone_surrogate",
+        "not_an_object",
+        "empty_text",
+    ):
         assert counts.quarantined[reason] == 1
     for reason in ("exact_duplicate", "near_duplicate", "sampled_out", "gopher_short_doc"):
         assert counts.dropped[reason] > 0, reason
@@ -103,9 +113,11 @@ def test_decisions_explain_every_document(finished: tuple[Path, DocumentManifest
             assert row["value"] >= 0.8
 
 
-def test_no_removal_below_the_threshold_and_no_pair_above_it_left(finished: tuple[Path, DocumentManifest], tmp_path: Path) -> None:
+def test_no_removal_below_the_threshold_and_no_pair_above_it_left(
+    finished: tuple[Path, DocumentManifest], tmp_path: Path
+) -> None:
     """Brute force over all pairs of one source, on exact shingle sets."""
-    output, manifest = finished
+    output, _ = finished
     decisions = read_all(output / "decisions")
     keys = decisions.column("key").to_numpy()
     work = Storage.at(str(tmp_path))
@@ -124,7 +136,9 @@ def test_no_removal_below_the_threshold_and_no_pair_above_it_left(finished: tupl
     assert missed <= 0.05 * len(near), f"{missed} pairs missed, {len(near)} removed"
 
 
-def test_a_finished_run_is_not_repeated(corpus: dict[str, Any], finished: tuple[Path, DocumentManifest], spark: SparkSession) -> None:
+def test_a_finished_run_is_not_repeated(
+    corpus: dict[str, Any], finished: tuple[Path, DocumentManifest], spark: SparkSession
+) -> None:
     output, manifest = finished
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.is_file()}
     plan = make_plan(load_model(Recipe, corpus["folder"] / "recipe.yaml"))
@@ -132,14 +146,18 @@ def test_a_finished_run_is_not_repeated(corpus: dict[str, Any], finished: tuple[
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.is_file()} == before
 
 
-def test_the_folder_of_another_run_is_refused(corpus: dict[str, Any], finished: tuple[Path, DocumentManifest], spark: SparkSession) -> None:
+def test_the_folder_of_another_run_is_refused(
+    corpus: dict[str, Any], finished: tuple[Path, DocumentManifest], spark: SparkSession
+) -> None:
     output, _ = finished
     plan = make_plan(load_model(Recipe, corpus["folder"] / "recipe.yaml", ["seed=4"]))
     with pytest.raises(UserError, match="--restart"):
         clean(plan, spark, Storage.at(str(output)))
 
 
-def test_one_core_gives_the_same_bytes(corpus: dict[str, Any], finished: tuple[Path, DocumentManifest], tmp_path: Path) -> None:
+def test_one_core_gives_the_same_bytes(
+    corpus: dict[str, Any], finished: tuple[Path, DocumentManifest], tmp_path: Path
+) -> None:
     recipe = write_recipe(tmp_path / "recipe.yaml", corpus["sources"], tmp_path / "out")
     result = prep("clean", str(recipe), "--master", "local[1]", "--memory", "1g")
     assert result.returncode == 0, result.stderr
@@ -175,8 +193,12 @@ def test_a_run_killed_in_the_text_pass_ends_with_the_same_bytes(
     assert shard_bytes(output) == shard_bytes(finished[0])
 
 
-def test_too_much_quarantine_ends_the_run_with_a_remedy(corpus: dict[str, Any], spark: SparkSession, tmp_path: Path) -> None:
-    recipe = write_recipe(tmp_path / "r.yaml", corpus["sources"][:1], tmp_path / "out", quarantine={"max_fraction": 0.01})
+def test_too_much_quarantine_ends_the_run_with_a_remedy(
+    corpus: dict[str, Any], spark: SparkSession, tmp_path: Path
+) -> None:
+    recipe = write_recipe(
+        tmp_path / "r.yaml", corpus["sources"][:1], tmp_path / "out", quarantine={"max_fraction": 0.01}
+    )
     with pytest.raises(UserError, match=r"more than quarantine.max_fraction = 1.0% .*prep quarantine"):
         clean(make_plan(load_model(Recipe, recipe)), spark, Storage.at(str(tmp_path / "out")))
     listing = prep("quarantine", str(tmp_path / "out"))
@@ -184,7 +206,12 @@ def test_too_much_quarantine_ends_the_run_with_a_remedy(corpus: dict[str, Any], 
 
 
 def test_malformed_files_are_set_aside_and_counted(real_data: Path, spark: SparkSession, tmp_path: Path) -> None:
-    sources = [{"name": "bad", "paths": [str(real_data / "malformed" / "*.jsonl*"), str(real_data / "malformed" / "pq_*.parquet")]}]
+    sources = [
+        {
+            "name": "bad",
+            "paths": [str(real_data / "malformed" / "*.jsonl*"), str(real_data / "malformed" / "pq_*.parquet")],
+        }
+    ]
     recipe = write_recipe(
         tmp_path / "r.yaml", sources, tmp_path / "out", quarantine={"max_fraction": 1.0}, rules=[],
         tasks={"target_bytes": 1 << 20, "max_document_bytes": 64 << 20},

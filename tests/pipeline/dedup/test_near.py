@@ -96,7 +96,9 @@ def test_a_document_goes_only_if_its_own_similarity_to_a_kept_one_reaches_the_th
 
 @settings(max_examples=100, deadline=None)
 @given(members, st.integers(0, 1000), st.randoms())
-def test_the_result_does_not_depend_on_the_order_of_rows(rows: list[tuple[int, int]], seed: int, random: object) -> None:
+def test_the_result_does_not_depend_on_the_order_of_rows(
+    rows: list[tuple[int, int]], seed: int, random: object
+) -> None:
     rows = sorted(set(rows))
     table = np.random.default_rng(seed).random((10, 10))
     similarity = np.maximum(table, table.T)
@@ -125,13 +127,15 @@ def test_what_the_last_round_leaves_is_kept_and_reported() -> None:
 
 
 def test_the_order_of_preference_is_priority_then_length_then_id() -> None:
-    table = pa.table({
-        "bucket": [1, 1, 1, 1],
-        "neg_priority": pa.array([0, 0, 0, -1], pa.int32()),
-        "neg_length": [-5, -9, -9, -1],
-        "doc_id": pa.array([b"a" * 16, b"z" * 16, b"b" * 16, b"y" * 16], pa.binary()),
-        "key": [10, 11, 12, 13],
-    })
+    table = pa.table(
+        {
+            "bucket": [1, 1, 1, 1],
+            "neg_priority": pa.array([0, 0, 0, -1], pa.int32()),
+            "neg_length": [-5, -9, -9, -1],
+            "doc_id": pa.array([b"a" * 16, b"z" * 16, b"b" * 16, b"y" * 16], pa.binary()),
+            "key": [10, 11, 12, 13],
+        }
+    )
     keys, ids, rank = rank_nodes(table)
     assert keys.tolist() == [13, 12, 11, 10]
     assert ids[0] == b"y" * 16 and rank.tolist() == [3, 2, 1, 0]

@@ -9,7 +9,12 @@ from schemas.recipe import Recipe
 
 
 def test_languages_of_plain_sentences() -> None:
-    texts = ["The cat sat on the mat and looked at us.", "今天天气很好,我们去公园散步吧。", "Der Hund läuft\ndurch den Garten.", ""]
+    texts = [
+        "The cat sat on the mat and looked at us.",
+        "今天天气很好,我们去公园散步吧。",
+        "Der Hund läuft\ndurch den Garten.",
+        "",
+    ]
     langs, scores = identify(pa.array(texts, pa.large_string()))
     assert langs.to_pylist()[:3] == ["en", "zh", "de"]
     assert all(0 <= score <= 1 for score in scores.to_pylist())

@@ -16,7 +16,11 @@ from schemas.recipe import Normalize
 
 ALPHABET = "ab é e\u0301\u1100\u1161\u11a8\r\n\t\x00\x07\x0b\x0c\x7f\x85\x9f\ufeff\u2028\u3000\u00a0中\u0344\u2000"
 switches = st.builds(
-    Normalize, line_ends=st.booleans(), control_characters=st.booleans(), nfc=st.booleans(), trailing_blanks=st.booleans()
+    Normalize,
+    line_ends=st.booleans(),
+    control_characters=st.booleans(),
+    nfc=st.booleans(),
+    trailing_blanks=st.booleans(),
 )
 BLANK = "".join(chr(point) for point in sorted(WHITE_SPACE - {0x0A}))
 
@@ -38,7 +42,18 @@ def reference(text: str, config: Normalize) -> str:
 
 
 @settings(max_examples=500, deadline=None)
-@given(st.lists(st.text(alphabet=st.one_of(st.sampled_from(ALPHABET), st.characters(exclude_categories=("Cs",), max_codepoint=0x2FFFF)), max_size=20), max_size=5), switches)
+@given(
+    st.lists(
+        st.text(
+            alphabet=st.one_of(
+                st.sampled_from(ALPHABET), st.characters(exclude_categories=("Cs",), max_codepoint=0x2FFFF)
+            ),
+            max_size=20,
+        ),
+        max_size=5,
+    ),
+    switches,
+)
 def test_normalisation_equals_the_reference(texts: list[str], config: Normalize) -> None:
     found = normalize_texts(pa.array(texts, pa.large_string()), config)
     assert found.type == pa.large_string()
@@ -55,5 +70,7 @@ def test_normalisation_is_idempotent(text: str) -> None:
 
 def test_every_character_that_nfc_changes_is_flagged() -> None:
     nfc = classes.tables().nfc
-    changed = [p for p in range(0x110000) if not 0xD800 <= p < 0xE000 and unicodedata.normalize("NFC", chr(p)) != chr(p)]
+    changed = [
+        p for p in range(0x110000) if not 0xD800 <= p < 0xE000 and unicodedata.normalize("NFC", chr(p)) != chr(p)
+    ]
     assert all(nfc[p] for p in changed)

@@ -46,7 +46,7 @@ def reference_words(text: str) -> list[str]:
         if cls in (classes.LETTER, classes.DIGIT, classes.SINGLE, classes.CLUSTER):
             word, last = char, cls
             kind = classes.LETTER if cls == classes.DIGIT else cls
-    return words + [word] if word else words
+    return [*words, word] if word else words
 
 
 def reference_counts(text: str) -> dict[str, int]:
