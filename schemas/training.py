@@ -186,11 +186,11 @@ class TrainConfig(StrictModel):
     tokenizer: str = Field(
         description="folder with tokenizer.json, copied into the export; must be the shards' tokenizer"
     )
-    data: DataConfig
-    model: ModelConfig
-    batch: BatchConfig
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
+    data: DataConfig = Field(description="token shards and how sequences are cut from them")
+    model: ModelConfig = Field(description="the model to train")
+    batch: BatchConfig = Field(description="sequences in a step")
+    optimizer: OptimizerConfig = Field(description="the optimizer")
+    schedule: ScheduleConfig = Field(description="steps and learning rate")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="fp32", description="type of weights and gradients; the optimizer always keeps 32-bit weights"
     )

@@ -25,7 +25,7 @@ from schemas.config import load_model
 from schemas.errors import UserError
 from schemas.manifest import DocumentManifest, read_manifest
 from schemas.recipe import Recipe
-from tests.pipeline.corpus import shard_bytes, write_corpus, write_recipe
+from tests.pipeline.corpus import shard_bytes, write_recipe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,23 +37,6 @@ def prep(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pipeline.cli", *arguments], capture_output=True, text=True, timeout=600, **options
     )
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("corpus")
-    return {"folder": folder, **write_corpus(folder / "input")}
-
-
-@pytest.fixture(scope="module")
-def finished(
-    corpus: dict[str, Any], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, DocumentManifest]:
-    """The reference run, with two cores in this process."""
-    output = tmp_path_factory.mktemp("run") / "out"
-    recipe = write_recipe(corpus["folder"] / "recipe.yaml", corpus["sources"], output)
-    manifest = clean(make_plan(load_model(Recipe, recipe)), spark, Storage.at(str(output)))
-    return output, manifest
 
 
 def read_all(folder: Path) -> pa.Table:
