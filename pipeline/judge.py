@@ -6,6 +6,7 @@ import difflib
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -41,12 +42,13 @@ def rule_sets() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
 
 
-def load_rule_set(name: str) -> list[RuleSpec]:
+@cache
+def load_rule_set(name: str) -> tuple[RuleSpec, ...]:
     """The rules of a set. Raises UserError, naming the nearest set, if there is none of that name."""
     if name not in rule_sets():
         raise UserError(f"unknown rule set {name!r}; {_nearest(name, rule_sets())}")
     items = yaml.safe_load(files("pipeline.rules").joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
-    return [parse_model(RuleSpec, item, f"{name}.yaml") for item in items]
+    return tuple(parse_model(RuleSpec, item, f"{name}.yaml") for item in items)
 
 
 def resolve_rules(items: Sequence[RuleItem]) -> tuple[RuleSpec, ...]:

@@ -18,7 +18,7 @@ from pipeline.storage import Storage
 from schemas.manifest import MANIFEST_NAME, Counts, DocumentManifest, ShardEntry, fingerprint, to_json
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 MANIFEST = f"shards/{MANIFEST_NAME}"
 REPORT = "report.json"
@@ -38,10 +38,13 @@ def clean(plan: Plan, spark: SparkSession, storage: Storage, restart: bool = Fal
     with stage(spark, "1 read and score"):
         ledgers = ingest.ingest(spark, plan, storage)
     ingest.check_quarantine(plan, ledgers, storage)
+    exact = (
+        exact_drops(spark, plan.recipe, storage, len(plan.tasks)).persist() if plan.recipe.exact_dup.enabled else None
+    )
     with stage(spark, "2 duplicates"):
-        near, near_report = near_stage(plan, spark, storage)
+        near, near_report = near_stage(plan, spark, storage, exact)
     with stage(spark, "3 decisions"):
-        decisions = decide_stage(plan, spark, storage, near)
+        decisions = decide_stage(plan, spark, storage, exact, near)
     counts, by_source = close_counts(plan, ledgers, decisions)
     with stage(spark, "4 write shards"):
         kept_bytes = sum(row["kept_bytes"] for row in decisions)
@@ -49,14 +52,15 @@ def clean(plan: Plan, spark: SparkSession, storage: Storage, restart: bool = Fal
     return finish(plan, storage, counts, by_source, entries, report_of(ledgers, near_report, kept_bytes))
 
 
-def near_stage(plan: Plan, spark: SparkSession, storage: Storage) -> tuple[pa.Table, dict[str, int]]:
+def near_stage(
+    plan: Plan, spark: SparkSession, storage: Storage, exact: DataFrame | None
+) -> tuple[pa.Table, dict[str, int]]:
     """Near-duplicate verdicts, kept in the run's folder so that a killed run does not find them again."""
     if not plan.recipe.near_dup.enabled:
         return NEAR.empty_table(), {}
     if storage.exists("stages/near.json"):
         with storage.open(NEAR_ROWS) as source:
             return ipc.open_file(source).read_all(), storage.read_json("stages/near.json")
-    exact = exact_drops(spark, plan.recipe, storage, len(plan.tasks)) if plan.recipe.exact_dup.enabled else None
     near, report = near_drops(spark, plan.recipe, storage, len(plan.tasks), exact)
     with storage.create(NEAR_ROWS) as sink, ipc.new_file(sink, NEAR) as writer:
         writer.write_table(near)
@@ -64,12 +68,13 @@ def near_stage(plan: Plan, spark: SparkSession, storage: Storage) -> tuple[pa.Ta
     return near, report
 
 
-def decide_stage(plan: Plan, spark: SparkSession, storage: Storage, near: pa.Table) -> list[dict[str, Any]]:
+def decide_stage(
+    plan: Plan, spark: SparkSession, storage: Storage, exact: DataFrame | None, near: pa.Table
+) -> list[dict[str, Any]]:
     """Decisions of every part; the summaries are the stage's marker."""
     marker = "stages/decisions.json"
     if storage.exists(marker):
         return [{**row, "reasons": Counter(row["reasons"])} for row in storage.read_json(marker)]
-    exact = exact_drops(spark, plan.recipe, storage, len(plan.tasks)) if plan.recipe.exact_dup.enabled else None
     summaries = decide.decide(spark, plan.recipe, storage, len(plan.tasks), exact, near)
     storage.write_json(marker, summaries)
     return summaries
