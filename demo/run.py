@@ -1,4 +1,4 @@
-"""The demo: every move of the program on real text of this machine, as its commands; then one table of what came out."""
+"""The demo: every move of the program on real text of this machine, as commands; then one table of what came out."""
 
 from __future__ import annotations
 

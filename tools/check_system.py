@@ -12,10 +12,12 @@ import sys
 JAVA = "install a Java 17 or newer runtime (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
 
 
-def problems():
+def problems() -> list:
     found = []
     if sys.version_info < (3, 10):
-        found.append("Python is %d.%d: Python 3.10 or newer is needed (make PYTHON=python3.11 …)" % sys.version_info[:2])
+        found.append(
+            "Python is %d.%d: Python 3.10 or newer is needed (make PYTHON=python3.11 …)" % sys.version_info[:2]
+        )
     else:
         try:
             import ensurepip  # noqa: F401
@@ -27,13 +29,15 @@ def problems():
     return found + java_problems()
 
 
-def java_problems():
+def java_problems() -> list:
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if not java or not os.path.exists(java):
         return ["Java is missing%s: %s" % (" at JAVA_HOME=" + home if home else "", JAVA)]
     try:
-        version = subprocess.run([java, "-version"], stderr=subprocess.PIPE, timeout=60).stderr.decode("utf-8", "replace")
+        version = subprocess.run([java, "-version"], stderr=subprocess.PIPE, timeout=60).stderr.decode(
+            "utf-8", "replace"
+        )
         modules = subprocess.run([java, "--list-modules"], stdout=subprocess.PIPE, timeout=60).stdout.decode()
     except (OSError, subprocess.TimeoutExpired) as error:
         return ["%s cannot be run (%s): %s" % (java, error, JAVA)]
