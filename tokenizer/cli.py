@@ -93,7 +93,7 @@ def show(
     typer.echo(f"end token    {saved.ref.eos_token} = {saved.ref.eos_id}")
     typer.echo(f"fingerprint  {saved.ref.fingerprint}")
     for number, token in sorted(tokenizer.get_added_tokens_decoder().items())[:32]:
-        meaning = "control, never matched in documents" if token.special else "matched in documents"
+        meaning = "control, never matched in documents" if token.special else "domain, matched in documents"
         typer.echo(f"{number:>12} {token.content!r}: {meaning}")
     if text is not None:
         encoded = tokenizer.encode(text, add_special_tokens=False)

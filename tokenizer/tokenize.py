@@ -49,14 +49,15 @@ class TokenizePlan:
 
 
 def make_plan(documents: Documents, saved: SavedTokenizer, output: str | Path, restart: bool = False) -> TokenizePlan:
-    """Lay out the run; nothing is written. Raises UserError if the output holds another run and not `restart`."""
+    """Lay out the run; nothing is written.
+
+    Raises UserError if the output holds another run and not `restart`, or anything that is no token run at all.
+    """
     folder = Path(output).expanduser()
     units = [_unit(documents, saved, folder, number) for number in range(len(documents.manifest.shards))]
     plan = TokenizePlan(documents, saved, folder, units, {})
-    if restart:
-        return plan
-    _refuse_other_run(plan)
-    entries = {unit.number: finished(unit) for unit in units}
+    _refuse_other_run(plan, restart)
+    entries = {} if restart else {unit.number: finished(unit) for unit in units}
     return TokenizePlan(documents, saved, folder, units, {n: e for n, e in entries.items() if e is not None})
 
 
@@ -68,7 +69,7 @@ def _unit(documents: Documents, saved: SavedTokenizer, folder: Path, number: int
     return Unit(number, documents.path(entry), entry, folder / f"{name}.arrow", ledger, key)
 
 
-def _refuse_other_run(plan: TokenizePlan) -> None:
+def _refuse_other_run(plan: TokenizePlan, restart: bool) -> None:
     folder = plan.output
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file; choose another --output")
@@ -77,10 +78,13 @@ def _refuse_other_run(plan: TokenizePlan) -> None:
     try:
         run = json.loads((folder / LEDGER / RUN_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        run = None
-    if not isinstance(run, dict) or run.get("fingerprint") != plan.run_fingerprint:
-        what = "another run (other documents or tokenizer)" if run else "files of something else"
-        raise UserError(f"{folder}: holds {what}; choose another --output, or --restart to discard it")
+        # Document shards, for one, have the same file names: never discard what no token run wrote.
+        raise UserError(f"{folder}: holds files that no token run wrote; choose another --output") from None
+    if not restart and (not isinstance(run, dict) or run.get("fingerprint") != plan.run_fingerprint):
+        raise UserError(
+            f"{folder}: holds another run (other documents or tokenizer); choose another --output, "
+            "or --restart to discard it"
+        )
 
 
 def _prepare(plan: TokenizePlan, restart: bool) -> None:
