@@ -74,7 +74,7 @@ def clean(
 
     with ThreadPoolExecutor(1) as pool:  # kernels compile while the JVM starts
         warm = pool.submit(warm_up, plan.recipe)
-        session = embedded_session(master, memory)
+        session = embedded_session(master, memory, plan.input_bytes)
         warm.result()
     try:
         run(plan, session, storage, restart)
