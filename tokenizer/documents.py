@@ -14,10 +14,13 @@ import pyarrow.compute as pc
 import xxhash
 from pyarrow import ipc
 
+from schemas.arrow import DOCUMENT
 from schemas.errors import UserError
 from schemas.manifest import MANIFEST_NAME, DocumentManifest, ShardEntry, read_manifest
 
 READ_BLOCK = 4 << 20
+COLUMNS = ["doc_id", "text", "source"]
+DAMAGE = (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError)
 # Batches of a shard that a small sample touches at least, so that shards sorted by source are still sampled evenly.
 SPREAD = 4
 
@@ -55,14 +58,39 @@ def open_documents(folder: str | Path) -> Documents:
     return documents
 
 
+class Shard:
+    """An open document shard. Whatever is wrong with its bytes becomes a UserError that names it."""
+
+    def __init__(self, path: Path, reader: ipc.RecordBatchFileReader) -> None:
+        self._path, self._reader = path, reader
+        self.batches: int = reader.num_record_batches
+
+    def batch(self, index: int) -> pa.RecordBatch:
+        """doc_id, text and source of a record batch."""
+        try:
+            return self._reader.get_batch(index).select(COLUMNS)
+        except DAMAGE as error:
+            raise _unreadable(self._path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path}: cannot be read as a document shard: {error}")
+
+
 @contextmanager
-def open_shard(path: Path) -> Iterator[ipc.RecordBatchFileReader]:
-    """A shard as an Arrow IPC file; whatever is wrong with its bytes becomes a UserError that names it."""
+def open_shard(path: Path) -> Iterator[Shard]:
+    """Open a shard, mapped into memory. Raises UserError if it is missing, damaged, or not of document shards."""
     try:
-        with pa.memory_map(str(path)) as source, ipc.open_file(source) as reader:
-            yield reader
-    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as a document shard: {error}") from None
+        source = pa.memory_map(str(path))
+        reader = ipc.open_file(source)
+    except DAMAGE as error:
+        raise _unreadable(path, error) from None
+    with source, reader:
+        for name in COLUMNS:
+            found = reader.schema.field(name).type if name in reader.schema.names else "nothing"
+            if found != DOCUMENT.field(name).type:
+                raise UserError(f"{path}: column {name} holds {found}, not {DOCUMENT.field(name).type}")
+        yield Shard(path, reader)
 
 
 def checksum(path: Path) -> str:
@@ -113,12 +141,12 @@ def sample(documents: Documents, seed: int, budget: int) -> Iterator[list[str]]:
 
 
 def _sample_shard(path: Path, share: int, rate: float, keys: tuple[int, int]) -> Iterator[list[str]]:
-    with open_shard(path) as reader:
-        batches = reader.num_record_batches
+    with open_shard(path) as opened:
+        batches = opened.batches
         visits = min(batches, max(SPREAD, int(np.ceil(SPREAD * rate * batches))))
         left = share
         for visit, index in enumerate(seeded_order(batches, *keys)[:visits]):
-            text = reader.get_batch(int(index)).column("text")
+            text = opened.batch(int(index)).column("text")
             portion = left if rate >= 1 else left // (visits - visit)
             texts, used = _take(text, portion, seeded_order(len(text), *keys, int(index)))
             left -= used

@@ -185,9 +185,9 @@ def check_texts(documents: Documents, saved: SavedTokenizer, seed: int = 0) -> p
     texts = hard_cases(saved)
     shards = documents.manifest.shards
     for number, shard in enumerate(shards):
-        with open_shard(documents.path(shard)) as reader:
-            batch = int(seeded_order(reader.num_record_batches, seed, number)[0])
-            column = reader.get_batch(batch).column("text")
+        with open_shard(documents.path(shard)) as opened:
+            batch = int(seeded_order(opened.batches, seed, number)[0])
+            column = opened.batch(batch).column("text")
             taken = 0
             for row in seeded_order(len(column), seed, number, batch):
                 if taken and taken >= CHECK_BYTES // len(shards):

@@ -109,9 +109,11 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer, eos: str, training: dict[
         "model_max_length": 10**30,
         "clean_up_tokenization_spaces": False,
     }
-    folder.parent.mkdir(parents=True, exist_ok=True)
     aside = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}"
-    aside.mkdir()
+    try:
+        aside.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written: {error.strerror}") from None
     try:
         (aside / TOKENIZER_NAME).write_bytes(text.encode("utf-8"))
         for name, values in ((CONFIG_NAME, config), (TRAINING_NAME, training)):

@@ -82,10 +82,10 @@ def encode_shard(
     sources: Counter[str] = Counter()
     aside = unit.target.with_name(f".{unit.target.name}.{uuid.uuid4().hex[:8]}")
     try:
-        with open_shard(unit.source) as reader, aside.open("wb") as sink:
+        with open_shard(unit.source) as opened, aside.open("wb") as sink:
             with ipc.new_file(sink, schema) as writer:
-                for index in range(reader.num_record_batches):
-                    for batch, size in token_batches(reader.get_batch(index), encoder, saved, schema):
+                for index in range(opened.batches):
+                    for batch, size in token_batches(opened.batch(index), encoder, saved, schema):
                         writer.write_batch(batch)
                         rows += batch.num_rows
                         tokens += len(batch.column("tokens").values)

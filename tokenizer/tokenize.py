@@ -129,7 +129,10 @@ def tokenize(plan: TokenizePlan, workers: int | None = None, restart: bool = Fal
 
     Raises UserError on a damaged input shard, a full disk, a killed worker, or counts that do not close.
     """
-    _prepare(plan, restart)
+    try:
+        _prepare(plan, restart)
+    except OSError as error:
+        raise UserError(f"{plan.output}: cannot be written: {error.strerror}") from None
     entries = dict(plan.done)
     if plan.pending:
         choice = choose_encoder(plan.saved, check_texts(plan.documents, plan.saved))

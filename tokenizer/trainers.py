@@ -147,6 +147,8 @@ def train(documents: Documents, config: TrainerConfig, output: Path) -> SavedTok
     """
     check_vocab_size(config)
     refuse_existing(output)
+    if not documents.text_bytes:
+        raise UserError(f"{documents.folder}: the documents hold no text to train on")
     tokenizer, trainer = build(config)
     used = [0]
 
