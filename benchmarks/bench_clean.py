@@ -32,6 +32,7 @@ SMALL = 0.25
 class Series:
     """One program on one input, run one or more times."""
 
+    program: str
     mb: float
     runs: tuple[Measured, ...]
     counts: dict[str, Any]
@@ -107,7 +108,7 @@ def our_series(source: Input, options: argparse.Namespace, folder: Path) -> Seri
         say(f"prep clean, {source.mb:.1f} MB, run {number + 1}: {runs[-1].wall_s:.1f} s")
     counts = {key: manifest["counts"][key] for key in ("seen", "kept", "dropped")}
     best = min(runs, key=lambda one: one.wall_s)
-    return Series(source.mb, tuple(runs), counts, dict(STAGE_LINE.findall(best.stderr)))
+    return Series("prep clean", source.mb, tuple(runs), counts, dict(STAGE_LINE.findall(best.stderr)))
 
 
 def recipe_of(source: Path, output: Path) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def peer_series(source: Input, options: argparse.Namespace, folder: Path, python
     best = min(runs, key=lambda one: one.wall_s)
     report = json.loads(best.stdout.splitlines()[-1])
     counts = {key: report[key] for key in ("seen", "passed_rules", "kept")}
-    return Series(source.mb, tuple(runs), counts, report["stages"])
+    return Series(report["peer"], source.mb, tuple(runs), counts, report["stages"])
 
 
 def assemble(ours: dict[str, Series], peer: dict[str, Series], cores: int) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def assemble(ours: dict[str, Series], peer: dict[str, Series], cores: int) -> di
         "peer_marginal": _rounded(peer_margin),
         "ours_full": round(speed(ours["full"], cores), 3),
         "cores": cores,
-        "peer_name": "datatrove 0.10.1",
+        "peer_name": peer["same"].program,
         "ours_does": "gopher rules, language, exact duplicates, near-duplicates verified on shingles",
         "peer_does": "gopher rules as English, near-duplicates by MinHash alone",
         "runs": {
@@ -189,13 +190,13 @@ def summary(series: Series) -> dict[str, Any]:
 def table(ours: dict[str, Series], peer: dict[str, Series], cores: int) -> list[str]:
     """Lines for people."""
     lines = [
-        f"{'':18}{'MB':>8}{'best s':>9}{'spread':>8}{'MB/s/core':>11}{'CPU s':>8}{'RSS MB':>8}{'seen':>9}{'kept':>9}"
+        f"{'':24}{'MB':>8}{'best s':>9}{'spread':>8}{'MB/s/core':>11}{'CPU s':>8}{'RSS MB':>8}{'seen':>9}{'kept':>9}"
     ]
-    for name, group in (("prep clean", ours), ("datatrove", peer)):
+    for group in (ours, peer):
         for key, series in group.items():
             best, rate = series.best, speed(series, cores)
             lines.append(
-                f"{name + ' ' + key:18}{series.mb:8.1f}{best.wall_s:9.1f}{series.spread:8.1%}{rate:11.3f}"
+                f"{series.program + ' ' + key:24}{series.mb:8.1f}{best.wall_s:9.1f}{series.spread:8.1%}{rate:11.3f}"
                 f"{best.cpu_s:8.1f}{best.peak_rss_mb:8.0f}{series.counts['seen']:9}{series.counts['kept']:9}"
             )
     return lines

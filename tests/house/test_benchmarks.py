@@ -35,7 +35,7 @@ def data(tmp_path: Path) -> Path:
 def series(mb: float, *seconds: float, cpu_s: float = 1.0) -> Series:
     """Made-up runs."""
     runs = tuple(Measured(wall, cpu_s, 100.0, "", "") for wall in seconds)
-    return Series(mb, runs, {"seen": 10, "kept": 9}, {})
+    return Series("made up", mb, runs, {"seen": 10, "kept": 9}, {})
 
 
 def test_registry_lists_clean(capsys: pytest.CaptureFixture[str]) -> None:
