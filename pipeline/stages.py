@@ -146,6 +146,8 @@ def finish(
     manifest = DocumentManifest(
         fingerprint=stamp, recipe=recipe_fields(plan.recipe), counts=counts, sources=by_source, shards=entries
     )
+    for folder in ("parts", "quarantine", "ledger", "decisions", "stages", "shards"):
+        storage.sweep(folder)
     storage.write_json(REPORT, {"counts": counts.model_dump(mode="json"), **report})
     storage.write_text(MANIFEST, to_json(manifest))
     return manifest

@@ -96,6 +96,13 @@ class Storage:
     def read_json(self, path: str) -> Any:
         return json.loads(self.read_text(path))
 
+    def sweep(self, folder: str) -> None:
+        """Delete what killed writers left aside in a folder; only when nothing writes there any more."""
+        filesystem, full = self.resolve(folder)
+        for info in filesystem.get_file_info(fs.FileSelector(full, allow_not_found=True)):
+            if info.is_file and info.base_name.startswith("."):
+                filesystem.delete_file(info.path)
+
     def remove(self, path: str) -> None:
         """Delete a file or folder with all it holds, if it is there."""
         filesystem, full = self.resolve(path)

@@ -23,11 +23,17 @@ def read_task(task: ReadTask, options: ReadOptions = DEFAULT_OPTIONS) -> Iterato
 
 
 def read_slice(piece: Slice, source: InputSource, options: ReadOptions) -> Iterator[Batch]:
-    """Batches of one slice, defects of the file included as the last one."""
+    """Batches of one slice, defects of the file included as the last one.
+
+    A remote file that cannot be read raises OSError, so that the task is tried again: an outage must not look like
+    bad data. A local one is set aside.
+    """
     name = piece.file.name
     try:
         yield from READERS[piece.file.format](piece, source, options)
     except FileProblem as problem:
         yield batches.set_aside(source, name, -1, problem.reason, problem.detail, problem.head)
     except OSError as error:
+        if piece.file.filesystem:
+            raise
         yield batches.set_aside(source, name, -1, "unreadable_file", str(error).replace(piece.file.path, name))

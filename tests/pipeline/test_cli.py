@@ -70,7 +70,11 @@ def test_a_mistake_in_the_recipe_is_named_before_spark_starts(
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("a: [", "not valid YAML"), ("- 1", "expected a mapping"), ("!!python/object/apply:os.system ['x']", "not valid YAML")],
+    [
+        ("a: [", "not valid YAML"),
+        ("- 1", "expected a mapping"),
+        ("!!python/object/apply:os.system ['x']", "not valid YAML"),
+    ],
 )
 def test_a_file_that_is_no_recipe(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "r.yaml"

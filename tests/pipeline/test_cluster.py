@@ -58,8 +58,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for index in range(2):
             processes.append(
                 start(
-                    "worker.Worker", folder / f"worker-{index}.log", "--host", "127.0.0.1", "--cores", "1",
-                    "--memory", "1500m", "--webui-port", "0", "--work-dir", str(folder / f"work-{index}"), url,
+                    "worker.Worker",
+                    folder / f"worker-{index}.log",
+                    "--host",
+                    "127.0.0.1",
+                    "--cores",
+                    "1",
+                    "--memory",
+                    "1500m",
+                    "--webui-port",
+                    "0",
+                    "--work-dir",
+                    str(folder / f"work-{index}"),
+                    url,
                 )  # fmt: skip
             )
         wait_for(log, "Registering worker", 2)

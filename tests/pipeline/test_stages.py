@@ -204,3 +204,25 @@ def test_malformed_files_are_set_aside_and_counted(real_data: Path, spark: Spark
     assert manifest.counts.closes() and manifest.counts.kept > 150
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["files_quarantined"]["truncated_stream"] >= 2
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_deduplication_can_be_switched_off(
+    corpus: dict[str, Any], spark: SparkSession, tmp_path: Path, exact: bool
+) -> None:
+    off = {"near_dup": {"enabled": False}, "exact_dup": {"enabled": exact}, "shards": {"compression": "none"}}
+    recipe = write_recipe(tmp_path / "r.yaml", corpus["sources"][1:2], tmp_path / "out", **off)
+    manifest = clean(make_plan(load_model(Recipe, recipe)), spark, Storage.at(str(tmp_path / "out")))
+    assert manifest.counts.closes() and "near_duplicate" not in manifest.counts.dropped
+    assert manifest.counts.dropped.get("exact_duplicate", 0) == (1 if exact else 0)
+
+
+def test_what_killed_writers_left_is_swept(finished: tuple[Path, DocumentManifest], tmp_path: Path) -> None:
+    storage = Storage.at(str(tmp_path))
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / ".000000.arrow.1a2b").write_bytes(b"half")
+    (tmp_path / "parts" / "000000.arrow").write_bytes(b"whole")
+    storage.sweep("parts")
+    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["000000.arrow"]
+    storage.sweep("nothing-here")
+    assert not [path for path in finished[0].rglob(".*")]
