@@ -69,7 +69,10 @@ class Source(StrictModel):
     name: str = Field(description="short name; part of every document id", pattern=r"^[A-Za-z0-9_.-]+$")
     paths: list[str] = Field(description="files, folders or globs; local or any URL pyarrow.fs knows", min_length=1)
     format: Format | None = Field(default=None, description="input format; null: inferred from each file's name")
-    text_field: str = Field(default="text", description="member (JSONL) or column (Parquet, dots reach into structs) that holds the text")
+    text_field: str = Field(
+        default="text",
+        description="member (JSONL) or column (Parquet, dots reach into structs) that holds the text",
+    )
     origin_field: str | None = Field(
         default=None, description="field recorded as origin (a URL, say); null: path#position"
     )

@@ -120,5 +120,5 @@ def test_java_that_is_missing_or_unfit_is_named(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(UserError, match="17 or newer"):
         check_java()
     java.write_text('#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "21.0.2"\' >&2\nexit 0\n')
-    with pytest.raises(UserError, match="jdk.incubator.vector"):
+    with pytest.raises(UserError, match=r"jdk\.incubator\.vector"):
         check_java()

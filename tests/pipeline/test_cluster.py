@@ -56,23 +56,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         wait_for(log, "I have been elected leader")
         for index in range(2):
-            processes.append(
-                start(
-                    "worker.Worker",
-                    folder / f"worker-{index}.log",
-                    "--host",
-                    "127.0.0.1",
-                    "--cores",
-                    "1",
-                    "--memory",
-                    "1500m",
-                    "--webui-port",
-                    "0",
-                    "--work-dir",
-                    str(folder / f"work-{index}"),
-                    url,
-                )  # fmt: skip
-            )
+            work = str(folder / f"work-{index}")
+            options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1500m", "--webui-port", "0"]
+            processes.append(start("worker.Worker", folder / f"worker-{index}.log", *options, "--work-dir", work, url))
         wait_for(log, "Registering worker", 2)
         yield url
     finally:

@@ -225,4 +225,4 @@ def test_what_killed_writers_left_is_swept(finished: tuple[Path, DocumentManifes
     storage.sweep("parts")
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["000000.arrow"]
     storage.sweep("nothing-here")
-    assert not [path for path in finished[0].rglob(".*")]
+    assert not list(finished[0].rglob(".*"))
