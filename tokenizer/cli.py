@@ -65,7 +65,10 @@ def train(
     if dry_run:
         return
     if kind == "unigram":
-        typer.echo("warning: unigram training is slow and differs in the last digits from run to run", err=True)
+        typer.echo(
+            "warning: unigram training is slow, and its scores differ slightly from run to run (bpe's bytes do not)",
+            err=True,
+        )
     saved = run(documents, config, target)
     if saved.ref.vocab_size < vocab_size:
         typer.echo(

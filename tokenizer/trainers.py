@@ -143,7 +143,8 @@ def train(documents: Documents, config: TrainerConfig, output: Path) -> SavedTok
     """Train and save. Raises UserError if the vocabulary is too small or the output exists.
 
     BPE is a function of sample, seed and version of `tokenizers`, byte for byte: ties between pairs are broken by id.
-    Unigram is not: its sums run in hash order, so scores differ in the last digits (and pieces at the cut) per run.
+    Unigram is not: tokenizers 0.23 goes through words in hash order, so scores (differences of 0.008 were measured)
+    and possibly pieces change from run to run, on one thread too; training.json says `reproducible: false`.
     """
     check_vocab_size(config)
     refuse_existing(output)
