@@ -73,9 +73,10 @@ def summary(seconds: dict[str, float]) -> Table:
         table.add_row(f"  {reason}", f"{count:,}")
     table.add_row("documents kept", f"{counts['kept']:,} ({report['text_bytes_kept'] / 1e6:.1f} MB)")
     table.add_row("tokens", f"{tokens['tokens']:,} ({report['text_bytes_kept'] / tokens['tokens']:.2f} bytes each)")
-    for key, value in train.items():
-        if isinstance(value, (int, float, str)) and not isinstance(value, bool):
-            table.add_row(key.replace("_", " "), f"{value:,.4g}" if isinstance(value, float) else f"{value}")
+    table.add_row("model", f"{train['parameters']:,} weights, {train['steps']} steps, {train['tokens']:,} tokens seen")
+    table.add_row("loss", f"{train['first_loss']:.3f} at the start, {train['last_loss']:.3f} at the end")
+    table.add_row("validation perplexity", f"{train['validation_perplexity']:.1f}")
+    table.add_row("speed", f"{train['tokens_per_s']:,.0f} tokens/s")
     table.add_section()
     for name in ("documents/shards", "documents/decisions", "tokenizer", "tokens", "train", "train/export"):
         table.add_row(name, str(OUT / name))
