@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 def exact_drops(spark: SparkSession, recipe: Recipe, storage: Storage, parts: int) -> DataFrame:
     """(key, kept_key, kept_doc_id) of every document whose text equals that of a kept one."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     keys = content_keys(spark, recipe, storage, parts)
-    groups = keys.groupBy("hash_1", "hash_2").agg(F.min(order()).alias("first"), F.count("*").alias("members"))
-    shared = groups.where("members > 1").drop("members")
+    same = Window.partitionBy("hash_1", "hash_2")  # one pass over the parts and one shuffle, which spills
     return (
-        keys.join(shared, ["hash_1", "hash_2"])
+        keys.withColumn("first", F.min(order()).over(same))
         .where("key != first.key")
         .select("key", F.col("first.key").alias("kept_key"), F.col("first.doc_id").alias("kept_doc_id"))
     )

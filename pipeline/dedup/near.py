@@ -134,14 +134,15 @@ def shared_buckets(
     spark: SparkSession, recipe: Recipe, storage: Storage, parts: int, dropped: DataFrame | None
 ) -> pa.Table:
     """(bucket, ORDER columns) of every member of a bucket that at least two documents share."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     keys = band_keys(spark, recipe, storage, parts)
     if dropped is not None:
         keys = keys.join(dropped.select("key"), "key", "left_anti")
     members = keys.select("neg_priority", "neg_length", "doc_id", "key", F.explode("bands").alias("bucket"))
-    shared = members.groupBy("bucket").count().where("count > 1").select("bucket")
-    return members.join(shared, "bucket").toArrow()
+    size = F.count("*").over(Window.partitionBy("bucket"))  # one pass over the parts and one shuffle, which spills
+    return members.withColumn("size", size).where("size > 1").drop("size").toArrow()
 
 
 def rank_nodes(members: pa.Table) -> tuple[Ints, list[bytes], Ints]:
