@@ -23,6 +23,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt | check
 	@echo "installing into $(VENV): a few minutes the first time"
 	$(PIP) -c constraints.txt torch wheel
 	$(PIP) -c constraints.txt -e '.[train,dev]'
+	-$(BIN)/prep warm
 	@touch $@
 
 setup: $(VENV)/.ready

@@ -154,6 +154,16 @@ def pyfiles(
     typer.echo(write_bundle(target))
 
 
+@app.command()
+def warm() -> None:
+    """Compile the kernels and archive Spark's classes, so that later commands start faster; once per machine."""
+    from pipeline.spark import class_archive
+    from pipeline.warm import archive_classes
+
+    made = archive_classes()
+    typer.echo(f"{class_archive()}: {'written' if made else 'there already'}")
+
+
 def _add_tokenizer_commands() -> None:
     from tokenizer.cli import add_commands
 
