@@ -122,3 +122,19 @@ def test_java_that_is_missing_or_unfit_is_named(tmp_path: Path, monkeypatch: pyt
     java.write_text('#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "21.0.2"\' >&2\nexit 0\n')
     with pytest.raises(UserError, match=r"jdk\.incubator\.vector"):
         check_java()
+
+
+@pytest.mark.slow
+def test_warm_writes_an_archive_once_and_a_damaged_one_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_CACHE", str(tmp_path / "cache"))
+    first, second = prep("warm"), prep("warm")
+    assert first.returncode == 0 and first.stdout.strip().endswith("written"), first.stderr
+    assert second.stdout.strip().endswith("there already")
+    archive = Path(first.stdout.split(":")[0])
+    assert archive.stat().st_size > 10_000_000 and archive.parent == tmp_path / "cache"
+    archive.chmod(0o600)
+    archive.write_bytes(b"not an archive")
+    result = prep("clean", recipe(tmp_path, rules=[]), "--master", "local[1]")
+    assert result.returncode == 0, result.stderr
