@@ -79,6 +79,8 @@ def start() -> Ranks:
     # The shared-memory all-reduce serves CPU inference only, but DeepSpeed compiles it at start (about 30 s).
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if not cuda:
+        environment.keep_freed_memory()
     if cuda:
         torch.cuda.set_device(local_rank)
     elif "OMP_NUM_THREADS" not in os.environ:
