@@ -28,7 +28,7 @@ def prepare() -> None:
 def keep_freed_memory() -> None:
     """On CPU, have glibc keep what torch frees instead of returning it to the system and faulting it in again.
 
-    A step allocates the same large tensors as the one before: 30 steps of a 5M-parameter model with 16,384 ids took 39 s
+    A step allocates the tensors of the one before: 30 steps of a 5M-parameter model with 16,384 ids took 39 s
     of user and 17 s of system time without this, 39 s and 2 s with it. Other C libraries have no mallopt; then nothing
     changes.
     """
