@@ -72,10 +72,16 @@ def _count_words(data, offsets, word_class, fold, stops, hashes, word_offsets, c
         tail_dots = 0  # the same at the last character that is no blank
         tail_ellipsis = False
         blank_before = False
-        while i < end:
-            point, size = decode(data, i)
-            i += size
-            chars += 1
+        # A text that does not end with a line feed is read as if it did: that closes its last word and line.
+        unclosed = end > i and data[end - 1] != 0x0A
+        while i < end or unclosed:
+            if i < end:
+                point, size = decode(data, i)
+                i += size
+                chars += 1
+            else:
+                point = np.uint32(0x0A)
+                unclosed = False
             cls = word_class[point]
 
             # Lines and ellipses.
@@ -141,21 +147,6 @@ def _count_words(data, offsets, word_class, fold, stops, hashes, word_offsets, c
                 length = 1
                 alpha = cls != DIGIT
                 last = cls
-        if kind != OTHER:
-            h = fmix64(h)
-            hashes[total] = h
-            total += 1
-            word_chars += length
-            alpha_words += alpha
-            if length <= 4:
-                for s in range(len(stops)):
-                    if stops[s] == h:
-                        seen_stops |= 1 << s
-        ellipses += dots // 3
-        if offsets[doc + 1] > offsets[doc] and data[offsets[doc + 1] - 1] != 0x0A:
-            lines += 1
-            bullet_lines += bullet
-            ellipsis_lines += tail_ellipsis or tail_dots >= 3
         word_offsets[doc + 1] = total
         stop_words = 0
         for s in range(len(stops)):
