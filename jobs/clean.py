@@ -8,7 +8,7 @@ import sys
 from pipeline.plan import make_plan
 from pipeline.report import print_summary
 from pipeline.spark import submitted_session
-from pipeline.stages import MANIFEST, clean
+from pipeline.stages import MANIFEST, begin, clean
 from pipeline.storage import Storage
 from schemas.config import load_model
 from schemas.errors import UserError
@@ -26,10 +26,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         plan = make_plan(load_model(Recipe, options.recipe, options.set))
         storage = Storage.at(plan.recipe.output)
-        session = submitted_session()
-        clean(plan, session, storage, options.restart)
+        with storage.lock():
+            if begin(plan, storage, options.restart) is None:
+                session = submitted_session()
+                clean(plan, session, storage)
+                session.stop()
         print_summary(storage)
-        session.stop()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

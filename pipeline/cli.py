@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from schemas.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.plan import Plan
+    from pipeline.storage import Storage
 
 app = typer.Typer(
     name="prep",
@@ -66,6 +70,15 @@ def clean(
     if dry_run:
         print_plan(plan)
         return
+    from pipeline.stages import begin
+
+    with storage.lock():
+        if begin(plan, storage, restart) is None:
+            _run_embedded(plan, storage, master, memory)
+    print_summary(storage)
+
+
+def _run_embedded(plan: Plan, storage: Storage, master: str | None, memory: str | None) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     from pipeline.spark import embedded_session
@@ -77,10 +90,9 @@ def clean(
         session = embedded_session(master, memory, plan.input_bytes)
         warm.result()
     try:
-        run(plan, session, storage, restart)
+        run(plan, session, storage)
     finally:
         session.stop()
-    print_summary(storage)
 
 
 @app.command("demo-corpus")

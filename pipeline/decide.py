@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 NO_ROW = (1 << 32) - 1  # a sentinel, so that every part has its task even if nothing in it is a duplicate
 VERDICTS = "key long, removed boolean, exact boolean, value double, kept_doc_id binary, cluster_size long"
-SUMMARY = "part long, source string, kept long, kept_bytes long, reasons string"
+SUMMARY = "part long, source string, kept long, kept_bytes long, details string"
 
 
 @kernel
@@ -93,8 +94,10 @@ def decide_part(
     with storage.create(decision_name(part)) as sink, ipc.new_file(sink, DECISION) as writer:
         writer.write_table(table)
     sizes = batch.column("byte_count").to_numpy()
-    counts = np.bincount(code[~kept], minlength=len(reasons))
-    return source, int(kept.sum()), int(sizes[kept].sum()), Counter(dict(zip(reasons, counts.tolist(), strict=True)))
+    counts: Counter[str] = Counter()
+    for name, number in zip(reasons, np.bincount(code[~kept], minlength=len(reasons)).tolist(), strict=True):
+        counts[name] += number  # several rules may give one reason
+    return source, int(kept.sum()), int(sizes[kept].sum()), counts
 
 
 def _table(
@@ -133,7 +136,7 @@ def _table(
 def decide(
     spark: SparkSession, recipe: Recipe, storage: Storage, parts: int, exact: DataFrame | None, near: pa.Table | None
 ) -> list[dict[str, Any]]:
-    """Write the decisions of every part; one summary a part (SUMMARY as a dict, `reasons` a Counter), in order."""
+    """Write the decisions of every part; one summary a part (SUMMARY as a dict, `details` read), in order."""
     from pyspark.sql import functions as F
 
     frame = spark.range(0, parts).selectExpr(
@@ -151,15 +154,15 @@ def decide(
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part, rows in _by_part(batches):
             source, kept, kept_bytes, reasons = decide_part(part, rows, recipe, storage)
-            text = ",".join(f"{reason}={count}" for reason, count in sorted(reasons.items()) if count)
+            text = json.dumps({"reasons": +reasons, "file": storage.stamp(decision_name(part))})
             yield pa.RecordBatch.from_pydict({
-                "part": [part], "source": [source], "kept": [kept], "kept_bytes": [kept_bytes], "reasons": [text]
+                "part": [part], "source": [source], "kept": [kept], "kept_bytes": [kept_bytes], "details": [text]
             })  # fmt: skip
 
     slices = max(1, min(parts, 4 * spark.sparkContext.defaultParallelism))
     placed = frame.repartition(slices, F.shiftright("key", 32)).sortWithinPartitions("key")
     found = placed.mapInArrow(write, SUMMARY).toArrow().sort_by("part").to_pylist()
-    return [{**row, "reasons": _read_reasons(row["reasons"])} for row in found]
+    return [{**row, **json.loads(row.pop("details"))} for row in found]
 
 
 def _follow(exact: DataFrame, near: DataFrame | None) -> DataFrame:
@@ -174,11 +177,6 @@ def _follow(exact: DataFrame, near: DataFrame | None) -> DataFrame:
         "key", "true AS removed", "true AS exact", "coalesce(value, 1.0D) AS value",
         "coalesce(next_doc_id, kept_doc_id) AS kept_doc_id", "CAST(NULL AS long) AS cluster_size",
     )  # fmt: skip
-
-
-def _read_reasons(text: str) -> Counter[str]:
-    pairs = (item.split("=") for item in text.split(",") if item)
-    return Counter({reason: int(count) for reason, count in pairs})
 
 
 def _by_part(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:

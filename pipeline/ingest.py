@@ -45,10 +45,10 @@ def _steps(recipe_json: str) -> BatchFunction:
 def run_task(part: int, task: ReadTask, recipe: Recipe, storage: Storage) -> dict[str, Any]:
     """Write part `part` and return its ledger. A task whose ledger stands is not run again.
 
-    The ledger is the commit: a part without one is written anew, with the same bytes.
+    The ledger is the commit: a part without one, or whose bytes are not those it records, is written anew.
     """
-    if storage.exists(ledger_name(part)):
-        return storage.read_json(ledger_name(part))
+    if (ledger := _finished(part, storage)) is not None:
+        return ledger
     steps = _steps(recipe.model_dump_json())
     schema = steps(_empty_batch()).schema
     options = ReadOptions(max_document_bytes=recipe.tasks.max_document_bytes)
@@ -70,6 +70,7 @@ def run_task(part: int, task: ReadTask, recipe: Recipe, storage: Storage) -> dic
         with storage.create(quarantine_name(part)) as sink, ipc.new_file(sink, QUARANTINE) as writer:
             writer.write_table(rows)
     ledger = {
+        "part": storage.stamp(part_name(part)),
         "source": task.source.name,
         "delivered": delivered,
         "text_bytes": text_bytes,
@@ -79,6 +80,14 @@ def run_task(part: int, task: ReadTask, recipe: Recipe, storage: Storage) -> dic
     }
     storage.write_json(ledger_name(part), ledger)
     return ledger
+
+
+def _finished(part: int, storage: Storage) -> dict[str, Any] | None:
+    """The ledger of a part that is whole."""
+    if not storage.exists(ledger_name(part)):
+        return None
+    ledger: dict[str, Any] | None = storage.read_json(ledger_name(part))
+    return ledger if ledger is not None and ledger.get("part") == storage.stamp(part_name(part)) else None
 
 
 def _empty_batch() -> pa.RecordBatch:
@@ -99,7 +108,9 @@ def ingest(spark: SparkSession, plan: Plan, storage: Storage) -> list[dict[str, 
 
 def check_quarantine(plan: Plan, ledgers: Sequence[dict[str, Any]], storage: Storage) -> None:
     """Raise UserError if more was set aside than the recipe allows, or nothing was delivered at all."""
-    aside = sum(sum(ledger["records"].values()) for ledger in ledgers)
+    # A file that cannot be read counts as one record at least; an empty one is nobody's loss.
+    lost = sum(count for ledger in ledgers for reason, count in ledger["files"].items() if reason != "empty_file")
+    aside = lost + sum(sum(ledger["records"].values()) for ledger in ledgers)
     seen = aside + sum(ledger["delivered"] for ledger in ledgers)
     reasons: Counter[str] = Counter()
     for ledger in ledgers:
@@ -109,8 +120,8 @@ def check_quarantine(plan: Plan, ledgers: Sequence[dict[str, Any]], storage: Sto
     worst = ", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common(3))
     if seen and aside > limit * seen:
         raise UserError(
-            f"{aside:,} of {seen:,} records ({aside / seen:.1%}) were set aside, more than quarantine.max_fraction = "
-            f"{limit:.1%} ({worst}): look at them with `prep quarantine {storage.root}`, "
+            f"{aside:,} of {seen:,} records and files ({aside / seen:.1%}) were set aside, more than "
+            f"quarantine.max_fraction = {limit:.1%} ({worst}): look at them with `prep quarantine {storage.root}`, "
             "then mend the input or raise the limit"
         )
     if not any(ledger["delivered"] for ledger in ledgers):

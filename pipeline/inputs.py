@@ -47,20 +47,37 @@ def list_inputs(source: InputSource) -> list[InputFile]:
     dot) and marker files such as _SUCCESS are left out. Raises UserError where a path matches nothing or a file's
     format is neither stated nor clear from its name.
     """
-    found: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str], pafs.FileInfo] = {}
     roots: list[str] = []
     for pattern in source.paths:
         base, prefix, matches = _expand(pattern)
         if not matches:
             raise UserError(f"source {source.name!r}: {pattern!r} matches no file; check the path or the pattern")
         roots.append(_full(base, prefix))
-        found.update({(base, info.path): info.size for info in matches})
+        found.update({(base, info.path): info for info in matches})
     common = _common_folder(roots)
-    files = [_describe(source, base, path, size, common) for (base, path), size in found.items()]
-    return sorted(files, key=lambda file: file.name)
+    files = [_describe(source, base, info, common) for (base, _), info in found.items()]
+    return _each_once(sorted(files, key=lambda file: file.name))
 
 
-def _describe(source: InputSource, base: str, path: str, size: int, common: str) -> InputFile:
+def _each_once(files: list[InputFile]) -> list[InputFile]:
+    """Leave out local files that were reached before under another name, through a link; the real name comes first."""
+    seen: set[str] = set()
+    chosen = []
+    for file in sorted(
+        files, key=lambda file: file.path != os.path.realpath(file.path) if not file.filesystem else False
+    ):
+        real = file.path if file.filesystem else os.path.realpath(file.path)
+        if (key := file.filesystem + real) not in seen:
+            seen.add(key)
+            chosen.append(file)
+    return sorted(chosen, key=lambda file: file.name)
+
+
+def _describe(source: InputSource, base: str, info: pafs.FileInfo, common: str) -> InputFile:
+    path = info.path
+    if info.size is None:
+        raise UserError(f"source {source.name!r}: {path!r} is no regular file: remove it or narrow the path")
     name = _full(base, path)
     name = name[len(common) :].lstrip("/") if common else name
     stem, ending = posixpath.splitext(path.lower())
@@ -75,7 +92,7 @@ def _describe(source: InputSource, base: str, path: str, size: int, common: str)
         raise UserError(f"source {source.name!r}: unknown format {kind!r}; known: {', '.join(FORMATS)}")
     if kind == "parquet" and compression:
         raise UserError(f"source {source.name!r}: {path!r}: Parquet compresses inside the file; decompress it first")
-    return InputFile(name, base, path, kind, compression, size)
+    return InputFile(name, base, path, kind, compression, info.size, info.mtime_ns or 0)
 
 
 def _full(base: str, path: str) -> str:
@@ -102,7 +119,7 @@ def _expand(pattern: str) -> tuple[str, str, list[pafs.FileInfo]]:
         base, path = _locate(pattern) if is_url else ("", os.path.abspath(os.path.expanduser(pattern)))
         store = filesystem(base)
         literal = store.get_file_info(path)
-        if literal.type == pafs.FileType.File:
+        if literal.type in (pafs.FileType.File, pafs.FileType.Unknown):
             return base, posixpath.dirname(path), [literal]
         if literal.type == pafs.FileType.Directory:
             return base, path, list(_walk(store, path))
@@ -111,6 +128,8 @@ def _expand(pattern: str) -> tuple[str, str, list[pafs.FileInfo]]:
         return base, fixed, list(matches.values())
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"cannot list {pattern!r}: {error}") from None
+    except UnicodeError:
+        raise UserError(f"cannot list {pattern!r}: a file name there is not UTF-8; rename the file") from None
 
 
 def _locate(url: str) -> tuple[str, str]:
@@ -135,12 +154,40 @@ def _is_input(name: str) -> bool:
 
 
 def _children(store: pafs.FileSystem, folder: str) -> list[pafs.FileInfo]:
+    """What a folder holds, hidden entries and links back to a folder above left out.
+
+    What is neither file nor folder (a pipe, a link to nothing) is listed as a file without a size, to be refused.
+    """
     selector = pafs.FileSelector(folder, allow_not_found=True)
-    return [info for info in store.get_file_info(selector) if _is_input(info.base_name)]
+    entries = [info for info in store.get_file_info(selector) if _is_input(info.base_name)]
+    if not isinstance(store, pafs.LocalFileSystem):
+        return entries
+    listed = {info.base_name for info in entries}
+    for name in os.listdir(folder) if os.path.isdir(folder) else []:
+        if name not in listed and _is_input(name):
+            name.encode("utf-8")  # a UnicodeError names the folder
+            entries.append(pafs.FileInfo(os.path.join(folder, name), pafs.FileType.Unknown))
+    return [info for info in entries if not _leads_up(folder, info.path)]
+
+
+def _leads_up(folder: str, path: str) -> bool:
+    """Whether a local entry is a link to the folder that holds it or to one above: following it would not end."""
+    return (
+        os.path.islink(path)
+        and os.path.isdir(path)
+        and f"{os.path.realpath(folder)}/".startswith(f"{os.path.realpath(path).rstrip('/')}/")
+    )
 
 
 def _walk(store: pafs.FileSystem, folder: str) -> Iterator[pafs.FileInfo]:
     """All files below a folder, hidden ones and hidden folders left out."""
+    if isinstance(store, pafs.LocalFileSystem):
+        for info in _children(store, folder):
+            if info.type == pafs.FileType.Directory:
+                yield from _walk(store, info.path)
+            else:
+                yield info
+        return
     selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
     inside = len(folder.rstrip("/")) + 1
     for info in store.get_file_info(selector):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from pipeline.inputs import list_inputs, split_tasks
@@ -9,7 +10,7 @@ from pipeline.judge import Judge, judges
 from pipeline.readers.contract import InputFile, InputSource, ReadTask
 from pipeline.steps import Step, check_steps
 from pipeline.steps.fingerprint import exact_fingerprint, near_fingerprint
-from pipeline.steps.language import language
+from pipeline.steps.language import known_languages, language
 from pipeline.steps.normalize import normalize
 from pipeline.steps.signals import signals
 from pipeline.storage import Storage
@@ -19,6 +20,8 @@ from schemas.manifest import FORMAT_VERSION, fingerprint
 from schemas.recipe import Recipe, Source
 
 PLAN = "plan.json"
+INPUTS = "inputs.json"
+FOLDERS = ("parts", "quarantine", "ledger", "near", "decisions", "shards", "stages")
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,13 @@ def make_plan(recipe: Recipe) -> Plan:
     steps = steps_of(recipe)
     check_steps(steps, RAW_DOCUMENT.names)
     resolved = judges(recipe)
+    _check_languages(recipe)
     files: dict[str, list[InputFile]] = {}
     tasks: list[ReadTask] = []
     for source in recipe.sources:
         files[source.name] = list_inputs(input_source(source))
         tasks += split_tasks(input_source(source), files[source.name], recipe.tasks.target_bytes)
+    _check_place(recipe, files)
     listing = {name: [(file.name, file.size) for file in found] for name, found in files.items()}
     rules = {name: [rule.model_dump(mode="json") for rule in judge.rules] for name, judge in resolved.items()}
     stamp = fingerprint(
@@ -78,25 +83,86 @@ def make_plan(recipe: Recipe) -> Plan:
     return Plan(recipe, files, tasks, steps, resolved, stamp)
 
 
+def _check_languages(recipe: Recipe) -> None:
+    """Raise UserError if a language to keep is none that can be identified or that a source states."""
+    if recipe.language.keep is None:
+        return
+    known = known_languages() | {source.lang for source in recipe.sources if source.lang}
+    for name in recipe.language.keep:
+        if name not in known:
+            raise UserError(
+                f"language.keep: {name!r} is no language that is identified here (ISO 639-1 where there is one: en, zh)"
+            )
+
+
+def _check_place(recipe: Recipe, files: dict[str, list[InputFile]]) -> None:
+    """Raise UserError if the output lies where a source is read: its files would become input of the next run."""
+    output = Storage.at(recipe.output).local_path("")
+    if output is None:
+        return
+    real = os.path.realpath(output)
+    folders = [real] + [
+        os.path.realpath(path) for source in recipe.sources for path in source.paths if os.path.isdir(path)
+    ]
+    inside = [
+        file.path
+        for found in files.values()
+        for file in found
+        if not file.filesystem and os.path.realpath(file.path).startswith(real + os.sep)
+    ]
+    if inside or any(real.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders[1:]):
+        raise UserError(
+            f"output {recipe.output}: lies inside a source's folder (or holds its files): state another output"
+        )
+
+
 def open_run(plan: Plan, storage: Storage, restart: bool = False) -> None:
     """Claim the output folder for this plan, or continue in it.
 
-    Raises UserError if the folder holds a run of another recipe or other input, unless `restart` empties it.
+    Raises UserError if the folder holds files of unknown origin, or a run of another recipe or of other input that
+    `restart` does not discard.
     """
-    if restart:
-        for path in (PLAN, "parts", "quarantine", "ledger", "near", "decisions", "shards", "stages", "report.json"):
-            storage.remove(path)
+    found = storage.read_json(PLAN)
     mark = {"fingerprint": plan.fingerprint, "tasks": len(plan.tasks)}
-    if storage.exists(PLAN):
-        found = storage.read_json(PLAN)
-        if found != mark:
-            raise UserError(
-                f"{storage.root}: holds a run of another recipe or of other input (fingerprint "
-                f"{found.get('fingerprint')}, this one is {plan.fingerprint}): "
-                "state another output, or start over with --restart"
-            )
+    if found is None:
+        _refuse_foreign(storage)
+    elif restart:
+        for path in (PLAN, INPUTS, *FOLDERS, "report.json"):
+            storage.remove(path)
+    elif found != mark:
+        raise UserError(
+            f"{storage.root}: holds a run of another recipe or of other input (fingerprint "
+            f"{found.get('fingerprint')}, this one is {plan.fingerprint}): "
+            "state another output, or start over with --restart"
+        )
+    else:
+        _refuse_changed(plan, storage)
         return
-    for path in ("parts", "shards"):
-        if storage.names(path):
-            raise UserError(f"{storage.root}: has a folder {path!r} of unknown origin: state another output")
+    storage.write_json(INPUTS, _modified(plan))
     storage.write_json(PLAN, mark)
+
+
+def _refuse_foreign(storage: Storage) -> None:
+    """Without a readable plan nothing says that the files there are ours to delete or to build on."""
+    for path in FOLDERS:
+        if storage.exists(path):
+            raise UserError(
+                f"{storage.root}: has a folder {path!r}, but no readable {PLAN}, so it may be somebody else's: "
+                "state another output, or delete the folder yourself"
+            )
+
+
+def _modified(plan: Plan) -> dict[str, dict[str, int]]:
+    return {source: {file.name: file.modified for file in files} for source, files in plan.files.items()}
+
+
+def _refuse_changed(plan: Plan, storage: Storage) -> None:
+    """A file that was written since the run began must not be mixed with what was read of it before."""
+    before = storage.read_json(INPUTS) or {}
+    for source, files in _modified(plan).items():
+        for name, modified in files.items():
+            if before.get(source, {}).get(name) != modified:
+                raise UserError(
+                    f"source {source!r}: {name!r} was modified since the run in {storage.root} began: "
+                    "state another output, or start over with --restart"
+                )

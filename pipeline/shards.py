@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 from pyarrow import ipc
 
 from pipeline.decide import keyed_hash
@@ -105,27 +104,16 @@ def write_shard(shard: int, batches: Iterator[pa.RecordBatch], config: Shards, s
             text_bytes += int(pa.compute.sum(pa.compute.binary_length(batch.column("text"))).as_py())
             counts = batch.column("source").value_counts()
             sources.update(dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True)))
-    size, checksum = file_checksum(storage, f"shards/{name}")
+    stamp = storage.stamp(f"shards/{name}")
+    assert stamp is not None
     return ShardEntry(
         path=name,
         rows=rows,
-        bytes=size,
-        checksum=checksum,
+        bytes=stamp["bytes"],
+        checksum=stamp["checksum"],
         text_bytes=text_bytes,
         sources=dict(sorted(sources.items())),
     )
-
-
-def file_checksum(storage: Storage, path: str) -> tuple[int, str]:
-    """(bytes, xxh3-128 in hexadecimal) of a file."""
-    digest = xxhash.xxh3_128()
-    size = 0
-    filesystem, full = storage.resolve(path)
-    with filesystem.open_input_stream(full) as stream:
-        while block := stream.read(1 << 22):
-            digest.update(block)
-            size += len(block)
-    return size, digest.hexdigest()
 
 
 def write_shards(

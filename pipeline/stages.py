@@ -12,6 +12,7 @@ from pyarrow import ipc
 from pipeline import decide, ingest, shards
 from pipeline.dedup.exact import exact_drops
 from pipeline.dedup.near import NEAR, near_drops
+from pipeline.parts import decision_name
 from pipeline.plan import Plan, open_run, recipe_fields
 from pipeline.progress import say, stage
 from pipeline.storage import Storage
@@ -29,12 +30,30 @@ class CountError(RuntimeError):
     """in = kept + dropped + quarantined does not hold: a defect of this program, never of the input."""
 
 
-def clean(plan: Plan, spark: SparkSession, storage: Storage, restart: bool = False) -> DocumentManifest:
-    """Run the recipe; a finished stage is not repeated. Raises UserError for what the user can mend."""
+def begin(plan: Plan, storage: Storage, restart: bool = False) -> DocumentManifest | None:
+    """Claim the output folder; the manifest if the run is complete. Needs no Spark. Raises UserError."""
     open_run(plan, storage, restart)
-    if storage.exists(MANIFEST):
-        say(f"{storage.root}: this run is complete; nothing to do (start over with --restart)")
-        return DocumentManifest.model_validate(storage.read_json(MANIFEST))
+    found = storage.read_json(MANIFEST)
+    if found is None or storage.read_json(REPORT) is None:
+        return None
+    manifest = DocumentManifest.model_validate(found)
+    damaged = [entry.path for entry in manifest.shards if not _is_whole(entry, storage)]
+    if damaged:
+        say(f"{storage.root}/shards/{damaged[0]} is missing or damaged: the shards are written again")
+        storage.remove(MANIFEST)
+        return None
+    say(f"{storage.root}: this run is complete; nothing to do (start over with --restart)")
+    return manifest
+
+
+def _is_whole(entry: ShardEntry, storage: Storage) -> bool:
+    return storage.stamp(f"shards/{entry.path}") == {"bytes": entry.bytes, "checksum": entry.checksum}
+
+
+def clean(plan: Plan, spark: SparkSession, storage: Storage) -> DocumentManifest:
+    """Run the recipe; a finished stage is not repeated. Raises UserError for what the user can mend."""
+    if (complete := begin(plan, storage)) is not None:
+        return complete
     with stage(spark, "1 read and score"):
         ledgers = ingest.ingest(spark, plan, storage)
     ingest.check_quarantine(plan, ledgers, storage)
@@ -58,25 +77,26 @@ def near_stage(
     """Near-duplicate verdicts, kept in the run's folder so that a killed run does not find them again."""
     if not plan.recipe.near_dup.enabled:
         return NEAR.empty_table(), {}
-    if storage.exists("stages/near.json"):
+    marker = storage.read_json("stages/near.json")
+    if marker is not None and marker["file"] == storage.stamp(NEAR_ROWS):
         with storage.open(NEAR_ROWS) as source:
-            return ipc.open_file(source).read_all(), storage.read_json("stages/near.json")
+            return ipc.open_file(source).read_all(), marker["report"]
     near, report = near_drops(spark, plan.recipe, storage, len(plan.tasks), exact)
     with storage.create(NEAR_ROWS) as sink, ipc.new_file(sink, NEAR) as writer:
         writer.write_table(near)
-    storage.write_json("stages/near.json", report)
+    storage.write_json("stages/near.json", {"report": report, "file": storage.stamp(NEAR_ROWS)})
     return near, report
 
 
 def decide_stage(
     plan: Plan, spark: SparkSession, storage: Storage, exact: DataFrame | None, near: pa.Table
 ) -> list[dict[str, Any]]:
-    """Decisions of every part; the summaries are the stage's marker."""
+    """Decisions of every part; the summaries, with a checksum of each file, are the stage's marker."""
     marker = "stages/decisions.json"
-    if storage.exists(marker):
-        return [{**row, "reasons": Counter(row["reasons"])} for row in storage.read_json(marker)]
-    summaries = decide.decide(spark, plan.recipe, storage, len(plan.tasks), exact, near)
-    storage.write_json(marker, summaries)
+    summaries: list[dict[str, Any]] | None = storage.read_json(marker)
+    if summaries is None or any(row["file"] != storage.stamp(decision_name(row["part"])) for row in summaries):
+        summaries = decide.decide(spark, plan.recipe, storage, len(plan.tasks), exact, near)
+        storage.write_json(marker, summaries)
     return summaries
 
 

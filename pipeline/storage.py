@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import xxhash
 from pyarrow import fs
 
 from schemas.errors import UserError
@@ -31,7 +34,29 @@ class Storage:
             storage.resolve("")
         except (pa.ArrowInvalid, OSError) as error:
             raise UserError(f"output {uri}: cannot be opened: {error}") from None
+        if (local := storage.local_path("")) is not None:
+            _check_folder(Path(local))
         return storage
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep a second run on this machine out of a local folder; the lock ends with the process, however it ends.
+
+        Raises UserError if another process holds it.
+        """
+        local = self.local_path(".lock")
+        if local is None:
+            yield
+            return
+        os.makedirs(os.path.dirname(local), exist_ok=True)
+        with open(local, "a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(
+                    f"{self.root}: another run is writing here; wait for it or state another output"
+                ) from None
+            yield
 
     def resolve(self, path: str) -> tuple[fs.FileSystem, str]:
         """The filesystem and the absolute path in it."""
@@ -94,7 +119,24 @@ class Storage:
         self.write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
     def read_json(self, path: str) -> Any:
-        return json.loads(self.read_text(path))
+        """The value in a file, or None if the file is missing or damaged: then its stage is not done."""
+        try:
+            return json.loads(self.read_text(path))
+        except (OSError, ValueError):
+            return None
+
+    def stamp(self, path: str) -> dict[str, Any] | None:
+        """Size in bytes and checksum (xxh3-128, hexadecimal) of a file; None if it is not there."""
+        if not self.exists(path):
+            return None
+        digest = xxhash.xxh3_128()
+        size = 0
+        filesystem, full = self.resolve(path)
+        with filesystem.open_input_stream(full) as stream:
+            while block := stream.read(1 << 22):
+                digest.update(block)
+                size += len(block)
+        return {"bytes": size, "checksum": digest.hexdigest()}
 
     def sweep(self, folder: str) -> None:
         """Delete what killed writers left aside in a folder; only when nothing writes there any more."""
@@ -111,3 +153,14 @@ class Storage:
             filesystem.delete_dir(full)
         elif kind != fs.FileType.NotFound:
             filesystem.delete_file(full)
+
+
+def _check_folder(path: Path) -> None:
+    """Raise UserError unless the folder is there, or can be made, and can be written; makes nothing."""
+    existing = path
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise UserError(f"output {path}: {existing} is a file: state another output")
+    if not os.access(existing, os.W_OK | os.X_OK) or not os.statvfs(existing).f_blocks:
+        raise UserError(f"output {path}: {existing} cannot be written: state another output")

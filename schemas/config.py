@@ -42,6 +42,17 @@ def explain(error: ValidationError, origin: str) -> str:
     return "\n".join(lines)
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """The safe loader, except that a key given twice is an error instead of the last one winning."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def parse_model(model: type[ModelT], values: Any, origin: str) -> ModelT:
     """Validate `values` as `model`; raises UserError with one line a mistake."""
     try:
@@ -59,8 +70,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
     try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        values = yaml.load(text, _UniqueKeys)  # noqa: S506 - it is a SafeLoader
+    except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: expected a mapping at the top level, found {type(values).__name__}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from schemas.arrow import DROP_REASONS
 from schemas.config import StrictModel
 
 Format = Literal["jsonl", "parquet", "text", "html"]
@@ -17,7 +18,10 @@ class RuleSpec(StrictModel):
 
     signal: str = Field(description="name of a signal, see `prep signals`")
     drop_if: str = Field(description='comparison and threshold, for example "> 0.1"')
-    reason: str = Field(description="reason recorded with the document and its value")
+    reason: str = Field(
+        description="recorded with the document and the value: small letters, digits and _; rules may share one",
+        pattern=r"^[a-z0-9_]+$",
+    )
     languages: list[str] | None = Field(default=None, description="apply only to these languages (ISO 639-1)")
     except_languages: list[str] | None = Field(default=None, description="never apply to these languages")
 
@@ -25,6 +29,13 @@ class RuleSpec(StrictModel):
     @classmethod
     def _check_drop_if(cls, value: str) -> str:
         parse_condition(value)
+        return value
+
+    @field_validator("reason")
+    @classmethod
+    def _check_reason(cls, value: str) -> str:
+        if value in DROP_REASONS:
+            raise ValueError(f"{value!r} is a reason of the program itself; choose another name")
         return value
 
     def condition(self) -> tuple[Comparison, float]:
@@ -59,8 +70,17 @@ class RuleOverride(StrictModel):
         return value
 
 
-# Order matters to pydantic's smart union: a mapping with `signal` is a rule, one without is an override.
-RuleItem = str | RuleSpec | RuleOverride
+def _kind_of_rule(value: Any) -> str:
+    """A text names a set, a mapping with `signal` is a rule, one without changes a rule."""
+    if isinstance(value, str):
+        return "set"
+    return "rule" if isinstance(value, RuleSpec) or (isinstance(value, dict) and "signal" in value) else "change"
+
+
+RuleItem = Annotated[
+    Annotated[str, Tag("set")] | Annotated[RuleSpec, Tag("rule")] | Annotated[RuleOverride, Tag("change")],
+    Discriminator(_kind_of_rule),
+]
 
 
 class Source(StrictModel):
@@ -71,6 +91,7 @@ class Source(StrictModel):
     format: Format | None = Field(default=None, description="input format; null: inferred from each file's name")
     text_field: str = Field(
         default="text",
+        min_length=1,
         description="member (JSONL) or column (Parquet, dots reach into structs) that holds the text",
     )
     origin_field: str | None = Field(
@@ -101,8 +122,14 @@ class Language(StrictModel):
     """Language identification with fastText lid.176."""
 
     enabled: bool = Field(default=True, description="identify the language of each document")
-    keep: list[str] | None = Field(default=None, description="languages to keep (ISO 639-1); null: all")
+    keep: list[str] | None = Field(default=None, description="languages to keep (ISO 639-1); null: all", min_length=1)
     min_score: float = Field(default=0.0, description="lowest score of a kept language, 0 to 1", ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _check_enabled(self) -> Language:
+        if not self.enabled and (self.keep is not None or self.min_score > 0):
+            raise ValueError("keep and min_score need language identification: remove them, or set enabled: true")
+        return self
 
 
 class ExactDuplicates(StrictModel):
@@ -117,8 +144,8 @@ class NearDuplicates(StrictModel):
     enabled: bool = Field(default=True, description="remove near-duplicates")
     ngram: int = Field(default=5, description="words in a shingle (CJK: characters)", ge=1, le=64)
     num_perm: int = Field(default=112, description="MinHash permutations", ge=1, le=4096)
-    bands: int = Field(default=14, description="bands of the signature", ge=1)
-    rows: int = Field(default=8, description="signature values in a band", ge=1)
+    bands: int = Field(default=14, description="bands of the signature", ge=1, le=4096)
+    rows: int = Field(default=8, description="signature values in a band", ge=1, le=4096)
     seed: int = Field(default=1, description="seed of the permutations", ge=0, lt=2**32)
     threshold: float = Field(default=0.8, description="lowest Jaccard similarity of a removed document", gt=0, le=1)
     bucket_report: int = Field(default=1000, description="report band buckets with more documents than this", ge=2)
@@ -164,7 +191,7 @@ class Recipe(StrictModel):
     """What `prep clean` does. Output is a function of this, of the input and of the seed."""
 
     name: str = Field(description="name of the corpus")
-    output: str = Field(description="folder for parts, decisions and shards; local or a URL")
+    output: str = Field(description="folder for parts, decisions and shards; local or a URL", min_length=1)
     seed: int = Field(default=0, description="seed of sampling and of the order of documents", ge=0, lt=2**63)
     sources: list[Source] = Field(description="the inputs", min_length=1)
     normalize: Normalize = Field(default=Normalize(), description="text normalisation")
@@ -178,6 +205,13 @@ class Recipe(StrictModel):
     quarantine: Quarantine = Field(default=Quarantine(), description="limits on unreadable input")
     tasks: Tasks = Field(default=Tasks(), description="cutting of input")
     shards: Shards = Field(default=Shards(), description="output shards")
+
+    @field_validator("name", "output")
+    @classmethod
+    def _check_text(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("holds characters that cannot be printed")
+        return value
 
     @field_validator("sources")
     @classmethod

@@ -42,6 +42,7 @@ class InputFile:
     format: str
     compression: str | None
     size: int
+    modified: int = 0  # nanoseconds; 0 where the file system does not say. No part of ids or fingerprints
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
+import pyarrow as pa
 from pyarrow import ipc
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from pipeline.ingest import quarantine_name
 from pipeline.judge import load_rule_set
 from pipeline.plan import Plan
 from pipeline.signals import SIGNALS
@@ -32,7 +34,9 @@ def size(count: float) -> str:
 def print_plan(plan: Plan) -> None:
     """Inputs, tasks, steps and rules of a run that is not started."""
     console = Console()
-    table = Table("source", "files", "bytes", "tasks", "weight", title=f"{plan.recipe.name}: {plan.recipe.output}")
+    table = Table(
+        "source", "files", "bytes", "tasks", "weight", title=escape(f"{plan.recipe.name}: {plan.recipe.output}")
+    )
     for source in plan.recipe.sources:
         files = plan.files[source.name]
         tasks = sum(task.source.name == source.name for task in plan.tasks)
@@ -60,16 +64,20 @@ def _count_row(table: Table, name: str, counts: Counts) -> None:
 
 def read_results(storage: Storage) -> tuple[DocumentManifest, dict[str, Any]]:
     """The manifest and the report of a finished run. Raises UserError if it has not finished."""
-    if not storage.exists(MANIFEST):
-        raise UserError(f"{storage.root}: holds no finished run ({MANIFEST} is missing)")
-    return DocumentManifest.model_validate(storage.read_json(MANIFEST)), storage.read_json(REPORT)
+    manifest, report = storage.read_json(MANIFEST), storage.read_json(REPORT)
+    if manifest is None or report is None:
+        missing = MANIFEST if manifest is None else REPORT
+        raise UserError(f"{storage.root}: holds no finished run ({missing} is missing or damaged)")
+    return DocumentManifest.model_validate(manifest), report
 
 
 def print_summary(storage: Storage) -> None:
     """Documents in, dropped by reason, kept, by source; bytes; where the shards lie."""
     manifest, report = read_results(storage)
     console = Console()
-    table = Table("source", "documents in", "kept", "dropped", "quarantined", title=str(manifest.recipe["name"]))
+    table = Table(
+        "source", "documents in", "kept", "dropped", "quarantined", title=escape(str(manifest.recipe["name"]))
+    )
     for name, counts in manifest.sources.items():
         _count_row(table, name, counts)
     table.add_section()
@@ -84,6 +92,8 @@ def print_summary(storage: Storage) -> None:
         f"text in {size(report['text_bytes_in'])}, kept {size(report['text_bytes_kept'])}, "
         f"{len(manifest.shards)} shards of {size(sum(shard.bytes for shard in manifest.shards))}"
     )
+    if manifest.counts.kept == 0:
+        console.print("warning: no document was kept; see the reasons above")
     console.print(f"in {manifest.counts.seen:,} = kept + dropped + quarantined", highlight=False)
     console.print(f"shards: {storage.root.rstrip('/')}/shards", soft_wrap=True, highlight=False)
 
@@ -108,26 +118,29 @@ def print_signals() -> None:
 
 
 def print_quarantine(storage: Storage, limit: int) -> None:
-    """The first rows that a run set aside."""
+    """The first rows that a run set aside; lines of tab-separated values where stdout is no terminal."""
     names = storage.names("quarantine")
     if not names and not storage.names("ledger"):
         raise UserError(f"{storage.root}: holds no run")
-    table = Table("source", "place", "reason", "detail", "first bytes")
-    left = limit
+    rows: list[tuple[str, ...]] = []
     total = 0
     for name in names:
-        with storage.open(f"quarantine/{name}") as source:
-            rows = ipc.open_file(source).read_all()
-            total += rows.num_rows
-            for row in rows.slice(0, left).to_pylist():
-                head = row["head"].decode("utf-8", "backslashreplace")[:60]
-                table.add_row(
-                    row["source"], f"{row['path']}#{row['position']}", row["reason"], row["detail"], repr(head)
-                )
-            left = max(0, left - rows.num_rows)
+        try:
+            with storage.open(f"quarantine/{name}") as source:
+                part = ipc.open_file(source).read_all()
+        except pa.ArrowException as error:
+            raise UserError(f"{storage.root}/quarantine/{name}: cannot be read: {error}") from None
+        total += part.num_rows
+        for row in part.slice(0, max(0, limit - len(rows))).to_pylist():
+            head = repr(row["head"].decode("utf-8", "backslashreplace")[:60])
+            rows.append((row["source"], f"{row['path']}#{row['position']}", row["reason"], row["detail"], head))
     console = Console()
-    console.print(table)
-    console.print(
-        f"{total:,} rows in {len(names)} files: {storage.root.rstrip('/')}/{quarantine_name(0).split('/')[0]}/",
-        soft_wrap=True,
-    )
+    if console.is_terminal:
+        table = Table("source", "place", "reason", "detail", "first bytes")
+        for cells in rows:
+            table.add_row(*map(escape, cells))
+        console.print(table)
+    else:
+        for cells in rows:
+            print("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in cells))
+    print(f"{len(rows):,} of {total:,} rows; all: {storage.root.rstrip('/')}/quarantine/", file=sys.stderr)

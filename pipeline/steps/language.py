@@ -40,6 +40,11 @@ def load_model() -> Any:
     return fasttext.load_model(os.fspath(path))
 
 
+def known_languages() -> set[str]:
+    """Codes of the languages that the model tells apart."""
+    return {label[len(LABEL) :] for label in load_model().get_labels()}
+
+
 def identify(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     """(language ISO 639-1/3 code, score float32 in [0, 1]) of each text; null and 0 where nothing can be said."""
     starts = pc.replace_substring(pc.utf8_slice_codeunits(texts, 0, SAMPLE_CHARACTERS), "\n", " ")
