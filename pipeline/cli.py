@@ -59,7 +59,7 @@ def clean(
     memory: Annotated[Optional[str], typer.Option(help="Driver memory, e.g. 8g; default: 40 % of the machine.")] = None,
 ) -> None:
     """Raw text -> document shards: read, normalise, score, filter, deduplicate, sample, shuffle (embedded Spark)."""
-    from pipeline.plan import make_plan
+    from pipeline.plan import check_run, make_plan
     from pipeline.report import print_plan, print_summary
     from pipeline.storage import Storage
     from schemas.config import load_model
@@ -68,6 +68,7 @@ def clean(
     plan = make_plan(load_model(Recipe, recipe, settings or []))
     storage = Storage.at(plan.recipe.output)
     if dry_run:
+        check_run(plan, storage, restart)
         print_plan(plan)
         return
     from pipeline.stages import begin
@@ -182,6 +183,9 @@ def _add_tokenizer_commands() -> None:
     add_commands(app)
 
 
+INTERRUPTED = 130  # 128 + SIGINT
+
+
 def explain_spark(error: Exception) -> str | None:
     """One paragraph for an error that Spark raised, or None for any other; the Python cause comes first."""
     if not type(error).__module__.startswith(("pyspark", "py4j")):
@@ -202,6 +206,10 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            typer.echo("interrupted; what is finished stays, and the same command goes on from there", err=True)
+        raise
     except Exception as error:
         text = explain_spark(error)
         if text is None:

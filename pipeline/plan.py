@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.inputs import list_inputs, split_tasks
 from pipeline.judge import Judge, judges
@@ -17,7 +19,7 @@ from pipeline.storage import Storage
 from schemas.arrow import RAW_DOCUMENT
 from schemas.errors import UserError
 from schemas.manifest import FORMAT_VERSION, fingerprint
-from schemas.recipe import Recipe, Source
+from schemas.recipe import Recipe, RuleSpec, Source
 
 PLAN = "plan.json"
 INPUTS = "inputs.json"
@@ -77,22 +79,31 @@ def make_plan(recipe: Recipe) -> Plan:
     _check_place(recipe, files)
     listing = {name: [(file.name, file.size) for file in found] for name, found in files.items()}
     rules = {name: [rule.model_dump(mode="json") for rule in judge.rules] for name, judge in resolved.items()}
-    stamp = fingerprint(
-        {"version": FORMAT_VERSION, "recipe": recipe_fields(recipe), "listing": listing, "rules": rules}
-    )
+    decisive = {key: value for key, value in recipe_fields(recipe).items() if key != "quarantine"}
+    stamp = fingerprint({"version": FORMAT_VERSION, "recipe": decisive, "listing": listing, "rules": rules})
     return Plan(recipe, files, tasks, steps, resolved, stamp)
 
 
+# Codes that fastText does not know, but a source may state: program text, and undetermined.
+STATED_ONLY = {"code", "und"}
+
+
 def _check_languages(recipe: Recipe) -> None:
-    """Raise UserError if a language to keep is none that can be identified or that a source states."""
-    if recipe.language.keep is None:
-        return
-    known = known_languages() | {source.lang for source in recipe.sources if source.lang}
-    for name in recipe.language.keep:
+    """Raise UserError if a code that the recipe names is none that is identified, and so would match nothing."""
+    named = [("language.keep", name) for name in recipe.language.keep or []]
+    named += [(f"source {source.name!r}: lang", source.lang) for source in recipe.sources if source.lang is not None]
+    for rules in [recipe.rules, *(source.rules or [] for source in recipe.sources)]:
+        for rule in rules:
+            if isinstance(rule, RuleSpec):
+                codes = [*(rule.languages or []), *(rule.except_languages or [])]
+                named += [(f"rule {rule.reason}", code) for code in codes]
+    known = (known_languages() | STATED_ONLY) if named else set()
+    for place, name in named:
         if name not in known:
-            raise UserError(
-                f"language.keep: {name!r} is no language that is identified here (ISO 639-1 where there is one: en, zh)"
-            )
+            base = name.replace("_", "-").split("-")[0].lower()
+            near = [base] if base in known else difflib.get_close_matches(name.lower(), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "use ISO 639-1 codes such as en, zh, ja"
+            raise UserError(f"{place}: {name!r} is no language code that is known here; {hint}")
 
 
 def _check_place(recipe: Recipe, files: dict[str, list[InputFile]]) -> None:
@@ -122,24 +133,51 @@ def open_run(plan: Plan, storage: Storage, restart: bool = False) -> None:
     Raises UserError if the folder holds files of unknown origin, or a run of another recipe or of other input that
     `restart` does not discard.
     """
+    if check_run(plan, storage, restart):
+        return
+    for path in (PLAN, INPUTS, *FOLDERS, "report.json"):
+        storage.remove(path)
+    storage.write_json(INPUTS, _modified(plan))
+    storage.write_json(PLAN, {"fingerprint": plan.fingerprint, "recipe": recipe_fields(plan.recipe)})
+
+
+def check_run(plan: Plan, storage: Storage, restart: bool = False) -> bool:
+    """Whether the output folder holds this very run, to go on with; writes nothing. Raises as `open_run`."""
     found = storage.read_json(PLAN)
-    mark = {"fingerprint": plan.fingerprint, "tasks": len(plan.tasks)}
     if found is None:
         _refuse_foreign(storage)
-    elif restart:
-        for path in (PLAN, INPUTS, *FOLDERS, "report.json"):
-            storage.remove(path)
-    elif found != mark:
+        return False
+    if restart:
+        return False
+    if found.get("fingerprint") != plan.fingerprint:
         raise UserError(
-            f"{storage.root}: holds a run of another recipe or of other input (fingerprint "
-            f"{found.get('fingerprint')}, this one is {plan.fingerprint}): "
+            f"{storage.root}: holds a run of another recipe or of other input ({_changes(plan, found)}): "
             "state another output, or start over with --restart"
         )
+    _refuse_changed(plan, storage)
+    return True
+
+
+def _changes(plan: Plan, found: dict[str, Any]) -> str:
+    """What differs between the recipe of a run and this one, in words."""
+    before, now = flatten(found.get("recipe", {})), flatten(recipe_fields(plan.recipe))
+    changed = [
+        f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key) and not key.startswith("quarantine.")
+    ]
+    return "; ".join(changed[:5]) or "the files or the rule sets changed"
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings and lists as `a.0.b: value`."""
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
     else:
-        _refuse_changed(plan, storage)
-        return
-    storage.write_json(INPUTS, _modified(plan))
-    storage.write_json(PLAN, mark)
+        return {prefix.rstrip("."): value}
+    return {key: leaf for name, item in items for key, leaf in flatten(item, f"{prefix}{name}.").items()}
 
 
 def _refuse_foreign(storage: Storage) -> None:

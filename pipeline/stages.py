@@ -54,6 +54,8 @@ def clean(plan: Plan, spark: SparkSession, storage: Storage) -> DocumentManifest
     """Run the recipe; a finished stage is not repeated. Raises UserError for what the user can mend."""
     if (complete := begin(plan, storage)) is not None:
         return complete
+    if before := len(storage.names("ledger")):
+        say(f"{before} of {len(plan.tasks)} parts were finished before")
     with stage(spark, "1 read and score"):
         ledgers = ingest.ingest(spark, plan, storage)
     ingest.check_quarantine(plan, ledgers, storage)

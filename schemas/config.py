@@ -84,7 +84,7 @@ def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, A
     for override in overrides:
         key, separator, raw = override.partition("=")
         if not separator or not key:
-            raise UserError(f"--set {override}: expected key=value, for example --set optimizer.lr=3e-4")
+            raise UserError(f"--set {override}: expected key=value, for example --set seed=1")
         target = result
         *parents, leaf = key.split(".")
         for parent in parents:

@@ -92,6 +92,10 @@ def to_json(manifest: StrictModel) -> str:
 def read_manifest(model: type[ManifestT], folder: str | Path) -> ManifestT:
     """Read the manifest of a local shard folder. Raises UserError if it is missing, damaged or of another kind."""
     path = Path(folder) / MANIFEST_NAME
+    if not path.parent.is_dir():
+        raise UserError(
+            f"{folder}: no such folder (looked for {path.parent.absolute()}); run the step that makes it first"
+        )
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import ipc
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from pipeline.judge import load_rule_set
 from pipeline.plan import Plan
@@ -98,9 +98,14 @@ def print_summary(storage: Storage) -> None:
     console.print(f"shards: {storage.root.rstrip('/')}/shards", soft_wrap=True, highlight=False)
 
 
+def folding(*names: str, title: str | None = None) -> Table:
+    """A table that breaks long names instead of cutting them: they are there to be copied."""
+    return Table(*(Column(name, overflow="fold") for name in names), title=title)
+
+
 def print_rules(name: str) -> None:
     """One rule set as a table."""
-    table = Table("signal", "drop if", "reason", "languages", title=name)
+    table = folding("signal", "drop if", "reason", "languages", title=name)
     for rule in load_rule_set(name):
         languages = ", ".join(rule.languages or []) or (
             "not " + ", ".join(rule.except_languages or []) if rule.except_languages else "all"
@@ -111,7 +116,7 @@ def print_rules(name: str) -> None:
 
 def print_signals() -> None:
     """The signal table."""
-    table = Table("signal", "unit", "definition", "source")
+    table = folding("signal", "unit", "definition", "source")
     for signal in SIGNALS:
         table.add_row(signal.name, signal.unit, signal.definition, signal.source)
     Console().print(table)
@@ -132,7 +137,7 @@ def print_quarantine(storage: Storage, limit: int) -> None:
             raise UserError(f"{storage.root}/quarantine/{name}: cannot be read: {error}") from None
         total += part.num_rows
         for row in part.slice(0, max(0, limit - len(rows))).to_pylist():
-            head = repr(row["head"].decode("utf-8", "backslashreplace")[:60])
+            head = _printable(row["head"].decode("utf-8", "backslashreplace")[:60])
             rows.append((row["source"], f"{row['path']}#{row['position']}", row["reason"], row["detail"], head))
     console = Console()
     if console.is_terminal:
@@ -142,5 +147,9 @@ def print_quarantine(storage: Storage, limit: int) -> None:
         console.print(table)
     else:
         for cells in rows:
-            print("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in cells))
+            print("\t".join(_printable(cell) for cell in cells))
     print(f"{len(rows):,} of {total:,} rows; all: {storage.root.rstrip('/')}/quarantine/", file=sys.stderr)
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -47,7 +47,9 @@ def known_languages() -> set[str]:
 
 def identify(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     """(language ISO 639-1/3 code, score float32 in [0, 1]) of each text; null and 0 where nothing can be said."""
-    starts = pc.replace_substring(pc.utf8_slice_codeunits(texts, 0, SAMPLE_CHARACTERS), "\n", " ")
+    starts = pc.utf8_slice_codeunits(texts, 0, SAMPLE_CHARACTERS)
+    for blank in ("\n", "\u00a0", "\u3000"):  # fastText cuts words at ASCII blanks only, and reads one line
+        starts = pc.replace_substring(starts, blank, " ")
     lines = starts.to_pylist()
     if not lines:
         return pa.array([], pa.string()), pa.array([], pa.float32())

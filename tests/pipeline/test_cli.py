@@ -56,6 +56,9 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         ({"sources": []}, "sources"),
         ({"sources": [{"name": "a", "paths": ["x"]}, {"name": "a", "paths": ["y"]}]}, "two sources are named 'a'"),
         ({"seed": -1}, "seed"),
+        ({"language": {"keep": ["zh-CN"]}}, "'zh-CN' is no language code that is known here; did you mean 'zh'?"),
+        ({"language": {"enabled": False, "keep": ["zh"]}}, "need language identification"),
+        ({"rules": [{"signal": "word_count", "drop_if": "< 1", "reason": "r", "languages": ["english"]}]}, "rule r"),
     ],
 )
 def test_a_mistake_in_the_recipe_is_named_before_spark_starts(

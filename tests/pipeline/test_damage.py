@@ -78,7 +78,8 @@ def test_what_is_damaged_is_made_again(
 def small(folder: Path, **changes: Any) -> Recipe:
     (folder / "in").mkdir(exist_ok=True)
     lines = [json.dumps({"text": " ".join(f"w{i + j}" for j in range(10 + i))}) for i in range(40)]
-    (folder / "in" / "a.jsonl").write_text("\n".join(lines) + "\n")
+    if not (path := folder / "in" / "a.jsonl").exists():
+        path.write_text("\n".join(lines) + "\n")
     sources = [{"name": "s", "paths": [str(folder / "in" / "*.jsonl")], "lang": "en"}]
     return load_model(Recipe, write_recipe(folder / "r.yaml", sources, folder / "out", **changes))
 
@@ -139,3 +140,11 @@ def test_files_that_are_lost_count_against_the_limit(tmp_path: Path, spark: Spar
     recipe = recipe.model_copy(update={"sources": [source]})
     with pytest.raises(UserError, match="30 of 70 records and files"):
         clean(make_plan(recipe), spark, Storage.at(recipe.output))
+
+
+def test_a_raised_quarantine_limit_goes_on_and_another_setting_is_named(tmp_path: Path) -> None:
+    storage = Storage.at(str(tmp_path / "out"))
+    assert begin(make_plan(small(tmp_path, quarantine={"max_fraction": 0.1})), storage) is None
+    assert begin(make_plan(small(tmp_path, quarantine={"max_fraction": 0.9})), storage) is None
+    with pytest.raises(UserError, match=r"near_dup.threshold was 0.8 and is 0.9.*--restart"):
+        begin(make_plan(small(tmp_path, near_dup={"threshold": 0.9})), storage)

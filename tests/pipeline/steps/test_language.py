@@ -31,3 +31,11 @@ def test_a_stated_language_is_not_identified() -> None:
 
 def test_the_model_is_loaded_once() -> None:
     assert load_model() is load_model()
+
+
+def test_blanks_that_are_not_ascii_part_words_too() -> None:
+    text = "The parser reads a file and returns every section with its options and their values. "
+    plain, joined, wide = (text, text.replace(" ", "\u00a0"), text.replace(" ", "\u3000"))
+    langs, scores = identify(pa.array([plain, joined, wide], pa.large_string()))
+    assert langs.to_pylist() == ["en"] * 3
+    assert len(set(scores.to_pylist())) == 1
