@@ -17,7 +17,7 @@ ModelT = TypeVar("ModelT", bound="StrictModel")
 class StrictModel(BaseModel):
     """A frozen model that refuses unknown keys and names the nearest known one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

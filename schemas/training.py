@@ -182,7 +182,7 @@ class TrainConfig(StrictModel):
     """A training run."""
 
     output: str = Field(description="folder of checkpoints, metrics, export and summary")
-    seed: int = Field(default=0, ge=0, description="keys the data order and the initial weights")
+    seed: int = Field(default=0, ge=0, lt=2**31, description="keys the data order and the initial weights")
     tokenizer: str = Field(
         description="folder with tokenizer.json, copied into the export; must be the shards' tokenizer"
     )

@@ -24,7 +24,7 @@ def add_commands(app: typer.Typer) -> None:
 def train(
     shards: ShardsArgument,
     output: Annotated[str, typer.Option(help="Folder to write; must not exist.")],
-    vocab_size: Annotated[int, typer.Option(help="Entries, special tokens and 256 bytes included.")],
+    vocab_size: Annotated[int, typer.Option(max=10_000_000, help="Entries, special tokens and 256 bytes included.")],
     kind: Annotated[str, typer.Option(help="bpe or unigram; both byte-level, so any text round-trips.")] = "bpe",
     special: Annotated[
         str,
@@ -33,9 +33,11 @@ def train(
     eos: Annotated[
         Optional[str], typer.Option(help="End-of-document token; default: the special token with 'endoftext' in it.")
     ] = None,
-    min_frequency: Annotated[int, typer.Option(min=1, help="bpe: least count of a pair that is merged.")] = 2,
+    min_frequency: Annotated[
+        int, typer.Option(min=1, max=2**62, help="bpe: least count of a pair that is merged.")
+    ] = 2,
     sample_bytes: Annotated[int, typer.Option(min=1, help="Bytes of text to train on.")] = 200_000_000,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses the sample.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**62, help="Chooses the sample.")] = 0,
     dry_run: DryRun = False,
 ) -> None:
     """Document shards -> tokenizer, a folder that transformers.AutoTokenizer loads."""

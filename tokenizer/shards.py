@@ -139,10 +139,10 @@ def finished(unit: Unit) -> ShardEntry | None:
     try:
         note = json.loads(unit.ledger.read_text(encoding="utf-8"))
         entry = ShardEntry.model_validate(note["entry"])
-        if note["key"] == unit.key and unit.target.stat().st_size == entry.bytes:
+        if note["key"] == unit.key and checksum(unit.target) == entry.checksum:
             return entry
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # no note, or a damaged one: the shard is made again
+    except (OSError, ValueError, KeyError, TypeError, UserError):
+        pass  # no note, a damaged one, or no shard: it is made again
     return None
 
 

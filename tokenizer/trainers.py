@@ -50,6 +50,8 @@ def resolve_special(special: Iterable[str], eos: str | None) -> tuple[tuple[str,
     if repeated:
         raise UserError(f"--special: {', '.join(sorted(repeated))} is given twice")
     for name in names:
+        if "，" in name:
+            raise UserError(f"--special: {name!r} holds a full-width comma; separate tokens with the ASCII one")
         _check_spelling(name)
     return names, end
 

@@ -70,10 +70,13 @@ def run(
 
 def _print_plan(settings: TrainConfig, ranks: int) -> None:
     from train.data.source import TokenFolder
+    from train.export import check_tokenizer
     from train.plan import describe
 
     data = settings.data
-    typer.echo(describe(settings, TokenFolder(data.train, data.sequence_length, data.validation_sequences), ranks))
+    folder = TokenFolder(data.train, data.sequence_length, data.validation_sequences)
+    check_tokenizer(settings.tokenizer, folder.manifest.tokenizer)
+    typer.echo(describe(settings, folder, ranks))
 
 
 @app.command()
@@ -81,7 +84,7 @@ def export(
     checkpoint: Path = typer.Argument(
         ..., metavar="CHECKPOINT", help="A checkpoint, or a run's output folder: its newest."
     ),
-    to: Path = typer.Option(..., "--to", help="Folder to write; replaced if it exists."),
+    to: Path = typer.Option(..., "--to", help="Folder to write; an earlier export there is replaced."),
 ) -> None:
     """Turn a checkpoint into a directory that transformers loads, and load it."""
     environment.prepare()

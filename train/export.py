@@ -62,6 +62,7 @@ def export_checkpoint(checkpoint: Path, target: Path) -> Exported:
     The directory appears by rename after the test. Raises UserError if the checkpoint is damaged, the tokenizer
     another one, or the re-loaded model computes other logits.
     """
+    _check_target(target)
     if found := faults(checkpoint, Ranks(0, 1, torch.device("cpu"))):
         raise UserError(f"checkpoint {checkpoint} is damaged: {'; '.join(found)}: export another one")
     config = load_model(TrainConfig, checkpoint / CONFIG)
@@ -69,14 +70,30 @@ def export_checkpoint(checkpoint: Path, target: Path) -> Exported:
     check_tokenizer(config.tokenizer, tokenizer)
     model = _model_of(checkpoint, config, tokenizer)
     disable_progress_bar()
+    if not all(bool(torch.isfinite(value).all()) for value in model.parameters()):
+        raise UserError(
+            f"checkpoint {checkpoint}: its weights are not finite, the run has diverged: export an earlier one"
+        )
     aside = target.with_name(f".writing-{target.name}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    model.save_pretrained(aside)
-    _copy_tokenizer(Path(config.tokenizer), aside, config, tokenizer)
-    difference = _compare(model, aside, tokenizer)
-    _replace(aside, target)
+    try:
+        model.save_pretrained(aside)
+        _copy_tokenizer(Path(config.tokenizer), aside, config, tokenizer)
+        difference = _compare(model, aside, tokenizer)
+        _replace(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
     return Exported(target, model.num_parameters(), difference)
+
+
+def _check_target(target: Path) -> None:
+    """Raise UserError unless `target` is free, empty or an earlier export: it is replaced, so it must be ours."""
+    if not target.exists():
+        return
+    ours = target.is_dir() and (target / "config.json").is_file() and any(target.glob("*.safetensors"))
+    if not ours and not (target.is_dir() and not any(target.iterdir())):
+        raise UserError(f"{target} is no earlier export, and would be replaced: choose another folder")
 
 
 def _model_of(checkpoint: Path, config: TrainConfig, tokenizer: TokenizerRef) -> LlamaForCausalLM:

@@ -159,12 +159,22 @@ def execute(config: TrainConfig, ranks: Ranks, resume: str, stop_at: int | None)
         "tokens_per_s": round(trained / seconds, 1),
     }
     if state.step == config.schedule.steps:
+        check_converged(state)
         summary["export"] = export_newest(run)
     if ranks.main:
         write_text(Path(config.output) / "summary.json", json.dumps(summary, indent=1) + "\n")
         run.reporter.say(describe(summary))
     ranks.barrier()
     return summary
+
+
+def check_converged(state: RunState) -> None:
+    """Raise UserError if most steps were skipped: such a run ends, but has trained nothing."""
+    if 2 * state.skipped > state.step:
+        raise UserError(
+            f"{state.skipped} of {state.step} steps had non-finite gradients and were skipped: the run has diverged "
+            "and is not exported. Start a run in a new output folder with a lower optimizer.lr"
+        )
 
 
 def export_newest(run: Run) -> str:

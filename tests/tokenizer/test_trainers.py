@@ -171,3 +171,10 @@ def test_end_token_is_asked_for(tokenizer_folder: Path, tmp_path: Path) -> None:
     assert read_tokenizer(tmp_path, "<|pad|>").ref.eos_id == 1
     with pytest.raises(UserError, match="not in the vocabulary"):
         read_tokenizer(tmp_path, "<nope>")
+
+
+def test_a_full_width_comma_is_no_separator() -> None:
+    from tokenizer.trainers import resolve_special
+
+    with pytest.raises(UserError, match="full-width comma"):
+        resolve_special(["<|endoftext|>，[公司名]"], None)

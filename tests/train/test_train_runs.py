@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.errors import UserError
 from tests.train.synthetic import REPOSITORY, command, environment, free_port, launch, metrics, settings, write_config
 
 pytestmark = pytest.mark.slow
@@ -184,3 +185,36 @@ def test_command_line_looks_before_it_leaps(corpus: Path, finished: Path) -> Non
 def test_help_imports_no_torch() -> None:
     code = "import sys, train.cli; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, env=environment(), check=True)
+
+
+def test_export_leaves_what_is_not_an_export_alone(finished: Path, tmp_path: Path) -> None:
+    from train.export import export_checkpoint
+
+    checkpoint = finished / "checkpoints" / "step-00000008"
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "manifest.json").write_text("{}")
+    for target in (tmp_path / "file", tmp_path / "folder"):
+        with pytest.raises(UserError, match="is no earlier export"):
+            export_checkpoint(checkpoint, target)
+    assert (tmp_path / "file").read_text() == "mine" and (tmp_path / "folder" / "manifest.json").exists()
+
+
+def test_a_diverged_run_is_no_success() -> None:
+    from train.run import check_converged
+    from train.state import RunState
+
+    check_converged(RunState(step=10, skipped=5))
+    with pytest.raises(UserError, match=r"6 of 10 steps .* lower optimizer.lr"):
+        check_converged(RunState(step=10, skipped=6))
+
+
+@pytest.mark.parametrize(
+    "change", [{"optimizer": {"lr": float("inf")}}, {"optimizer": {"lr": 1e-3, "eps": float("nan")}}, {"seed": 10**23}]
+)
+def test_numbers_that_are_none_are_refused(corpus: Path, tmp_path: Path, change: dict[str, object]) -> None:
+    from schemas.config import parse_model
+    from schemas.training import TrainConfig
+
+    with pytest.raises(UserError, match=r"finite|less than"):
+        parse_model(TrainConfig, {**settings(corpus, tmp_path), **change}, "c")
