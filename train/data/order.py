@@ -120,12 +120,9 @@ def hold_out(available: list[int], wanted: int) -> list[int]:
     Largest remainders, ties to the earlier shard. Raises UserError if there are not that many.
     """
     total = sum(available)
-    if total == 0:
-        raise UserError("no shard holds one whole sequence: set a shorter data.sequence_length, or tokenize more text")
     if wanted > total:
-        raise UserError(
-            f"data.validation_sequences = {wanted}, but there are only {total} sequences: set it below {total}"
-        )
+        remedy = f"set it below {total}" if total else "set a shorter data.sequence_length, or tokenize more text"
+        raise UserError(f"data.validation_sequences = {wanted}, but there are only {total} sequences: {remedy}")
     shares = [count * wanted // total if total else 0 for count in available]
     remainders = [-(count * wanted % total) if total else 0 for count in available]
     for shard in sorted(range(len(available)), key=remainders.__getitem__)[: wanted - sum(shares)]:
