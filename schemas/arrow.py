@@ -89,7 +89,7 @@ QUARANTINE_REASONS: dict[str, str] = {
     "too_deep": "JSON nested deeper than the limit",
     "empty_file": "the file has no bytes",
     "truncated_stream": "the compressed stream ends early; records before the cut were delivered",
-    "corrupt_stream": "the compressed stream is damaged; what was decoded before that was noticed was delivered, and may be altered",
+    "corrupt_stream": "the compressed stream is damaged; what was decoded until then was delivered, and may be altered",
     "trailing_garbage": "bytes after the last compressed member",
     "not_compressed": "the name says compressed, the bytes do not",
     "unexpected_binary": "the name says text, the bytes are compressed or binary",
