@@ -24,7 +24,9 @@ def add_commands(app: typer.Typer) -> None:
 def train(
     shards: ShardsArgument,
     output: Annotated[str, typer.Option(help="Folder to write; must not exist.")],
-    vocab_size: Annotated[int, typer.Option(max=10_000_000, help="Entries, special tokens and 256 bytes included.")],
+    vocab_size: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="Entries, special tokens and 256 bytes included.")
+    ],
     kind: Annotated[str, typer.Option(help="bpe or unigram; both byte-level, so any text round-trips.")] = "bpe",
     special: Annotated[
         str,
@@ -36,7 +38,7 @@ def train(
     min_frequency: Annotated[
         int, typer.Option(min=1, max=2**62, help="bpe: least count of a pair that is merged.")
     ] = 2,
-    sample_bytes: Annotated[int, typer.Option(min=1, help="Bytes of text to train on.")] = 200_000_000,
+    sample_bytes: Annotated[int, typer.Option(min=1, max=2**62, help="Bytes of text to train on.")] = 200_000_000,
     seed: Annotated[int, typer.Option(min=0, max=2**62, help="Chooses the sample.")] = 0,
     dry_run: DryRun = False,
 ) -> None:
@@ -90,7 +92,10 @@ def show(
 ) -> None:
     """Print size, end token, added tokens and fingerprint of a tokenizer."""
     from tokenizer.saved import read_tokenizer
+    from tokenizer.trainers import is_text
 
+    if text is not None and not is_text(text):
+        raise UserError("--text: not UTF-8: set the terminal to UTF-8 and type it again")
     saved = read_tokenizer(folder, eos)
     tokenizer = saved.load()
     typer.echo(f"kind         {type(tokenizer.model).__name__}")
@@ -111,7 +116,7 @@ def tokenize(
     tokenizer: Annotated[str, typer.Option(help="Tokenizer folder.")],
     output: Annotated[str, typer.Option(help="Folder of token shards to write.")],
     eos: Annotated[Optional[str], typer.Option(help="End-of-document token; default: the tokenizer's own.")] = None,
-    workers: Annotated[Optional[int], typer.Option(min=1, help="Processes; default: one a core.")] = None,
+    workers: Annotated[Optional[int], typer.Option(min=1, max=1024, help="Processes; default: one a core.")] = None,
     dry_run: DryRun = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard token shards of earlier runs in the output folder.")

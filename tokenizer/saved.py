@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -94,7 +95,10 @@ def _configured_eos(path: Path) -> str | None:
         token = json.loads(path.read_text(encoding="utf-8")).get("eos_token")
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    return token.get("content") if isinstance(token, dict) else token
+    token = token.get("content") if isinstance(token, dict) else token
+    if token is not None and (not isinstance(token, str) or not token):
+        raise UserError(f"{path}: eos_token is {token!r}, not the text of a token: correct it, or give --eos TOKEN")
+    return token
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer, eos: str, training: dict[str, Any]) -> SavedTokenizer:
@@ -113,7 +117,7 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer, eos: str, training: dict[
     try:
         aside.mkdir(parents=True)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be written: {error.strerror}") from None
+        raise UserError(f"{folder}: {unwritten(error)}") from None
     try:
         (aside / TOKENIZER_NAME).write_bytes(text.encode("utf-8"))
         for name, values in ((CONFIG_NAME, config), (TRAINING_NAME, training)):
@@ -121,10 +125,18 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer, eos: str, training: dict[
                 json.dumps(values, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
             )
         os.rename(aside, folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
+    except OSError as error:
+        raise UserError(f"{folder}: {unwritten(error)}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)  # gone already where the rename succeeded
     return read_tokenizer(folder)
+
+
+def unwritten(error: OSError) -> str:
+    """Why a file could not be written, and what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk full: free some space, or choose another --output"
+    return f"cannot be written: {error.strerror}; choose another --output"
 
 
 def refuse_existing(folder: Path) -> None:

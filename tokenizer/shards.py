@@ -22,7 +22,7 @@ from schemas.errors import UserError
 from schemas.manifest import ShardEntry
 from tokenizer.documents import checksum, open_shard, verify
 from tokenizer.encode import Encoder, groups, make_encoder, with_end
-from tokenizer.saved import SavedTokenizer
+from tokenizer.saved import SavedTokenizer, unwritten
 
 # A record batch of a token shard holds the tokens of this much text, or of one document.
 BATCH_BYTES, BATCH_ROWS = 8 << 20, 16_384
@@ -139,7 +139,8 @@ def finished(unit: Unit) -> ShardEntry | None:
     try:
         note = json.loads(unit.ledger.read_text(encoding="utf-8"))
         entry = ShardEntry.model_validate(note["entry"])
-        if note["key"] == unit.key and checksum(unit.target) == entry.checksum:
+        same_size = unit.target.stat().st_size == entry.bytes  # spares reading a shard that was cut short
+        if note["key"] == unit.key and same_size and checksum(unit.target) == entry.checksum:
             return entry
     except (OSError, ValueError, KeyError, TypeError, UserError):
         pass  # no note, a damaged one, or no shard: it is made again
@@ -185,7 +186,7 @@ def run_unit(unit: Unit) -> ShardEntry:
         text = str(error)
         raise UserError(text if text.startswith(str(unit.source)) else f"{unit.source}: {text}") from None
     except OSError as error:
-        raise UserError(f"{unit.target}: cannot be written: {error.strerror or error}") from None
+        raise UserError(f"{unit.target}: {unwritten(error)}") from None
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a Rust panic is a BaseException and does not pickle

@@ -20,7 +20,7 @@ from schemas.errors import UserError
 from schemas.manifest import MANIFEST_NAME, ShardEntry, TokenManifest, fingerprint, to_json
 from tokenizer.documents import Documents
 from tokenizer.encode import Choice, check_texts, choose_encoder
-from tokenizer.saved import SavedTokenizer
+from tokenizer.saved import SavedTokenizer, unwritten
 from tokenizer.shards import Unit, bytes_done, finished, run_unit, start_worker, write_aside
 
 LEDGER = ".ledger"
@@ -109,9 +109,18 @@ def _check_space(plan: TokenizePlan, choice: Choice) -> None:
     free = shutil.disk_usage(plan.output).free
     if need > free:
         raise UserError(
-            f"{plan.output}: about {need / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free; "
+            f"{plan.output}: about {size(need)} are needed, {size(free)} are free; "
             "free some space or choose another --output"
         )
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that leaves one to three digits before the point."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
 
 
 def default_workers() -> int:
@@ -132,7 +141,7 @@ def tokenize(plan: TokenizePlan, workers: int | None = None, restart: bool = Fal
     try:
         _prepare(plan, restart)
     except OSError as error:
-        raise UserError(f"{plan.output}: cannot be written: {error.strerror}") from None
+        raise UserError(f"{plan.output}: {unwritten(error)}") from None
     entries = dict(plan.done)
     if plan.pending:
         choice = choose_encoder(plan.saved, check_texts(plan.documents, plan.saved))
@@ -141,7 +150,10 @@ def tokenize(plan: TokenizePlan, workers: int | None = None, restart: bool = Fal
         _check_space(plan, choice)
         entries.update(_encode(plan, choice.name, workers or default_workers()))
     manifest = make_manifest(plan, [entries[unit.number] for unit in plan.units])
-    write_aside(plan.output / MANIFEST_NAME, to_json(manifest))
+    try:
+        write_aside(plan.output / MANIFEST_NAME, to_json(manifest))
+    except OSError as error:
+        raise UserError(f"{plan.output / MANIFEST_NAME}: {unwritten(error)}") from None
     return manifest
 
 

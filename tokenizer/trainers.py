@@ -50,10 +50,17 @@ def resolve_special(special: Iterable[str], eos: str | None) -> tuple[tuple[str,
     if repeated:
         raise UserError(f"--special: {', '.join(sorted(repeated))} is given twice")
     for name in names:
+        if not is_text(name):
+            raise UserError(f"--special or --eos: {name!r} is not UTF-8: set the terminal to UTF-8 and type it again")
         if "，" in name:
             raise UserError(f"--special: {name!r} holds a full-width comma; separate tokens with the ASCII one")
         _check_spelling(name)
     return names, end
+
+
+def is_text(name: str) -> bool:
+    """Whether a word of the command line was UTF-8: Python keeps other bytes as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _check_spelling(name: str) -> None:

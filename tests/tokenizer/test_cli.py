@@ -79,3 +79,22 @@ def test_small_text_is_reported(folder: Path, tmp_path: Path) -> None:
 def test_nothing_heavy_for_help(heavy: str, root: Path) -> None:
     code = f"import sys, tokenizer.cli; sys.exit({heavy!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--vocab-size", 10**30), ("--min-frequency", 2**70), ("--seed", 10**23), ("--vocab-size", 0)]
+)
+def test_absurd_numbers_are_refused(folder: Path, tmp_path: Path, option: str, value: int) -> None:
+    arguments = ("tokenizer", "train", str(folder), "--output", str(tmp_path / "x"), *TRAIN, option, str(value))
+    result = run(*arguments)
+    assert result.exit_code == 2 and isinstance(result.exception, SystemExit)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("option", ["--eos", "--special"])
+def test_bytes_that_are_no_text_are_refused(folder: Path, tmp_path: Path, option: str) -> None:
+    from tokenizer.trainers import resolve_special
+
+    names, eos = (["<|a|>"], "<|\udcff|>") if option == "--eos" else (["<|\udcff|>"], None)
+    with pytest.raises(UserError, match="not UTF-8"):
+        resolve_special(names, eos)

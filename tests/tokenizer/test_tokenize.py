@@ -194,6 +194,29 @@ def test_fallback_is_announced(
     assert "warning: gigatoken cannot encode with this tokenizer (Unsupported model type" in capsys.readouterr().err
 
 
+def test_space_is_told_in_sensible_units() -> None:
+    assert [module.size(count) for count in (1, 999, 1000, 54_321, 2.5e8, 999_960, 3e10, 2e12)] == [
+        "1 B", "999 B", "1.0 kB", "54.3 kB", "250 MB", "1.0 MB", "30.0 GB", "2.0 TB",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("harm", ["missing", "cut", "flipped"])
+def test_finished_shard_that_was_harmed_is_made_again(
+    output: Path, docs: Documents, saved: SavedTokenizer, tmp_path: Path, harm: str
+) -> None:
+    target = tmp_path / "t"
+    shutil.copytree(output, target)
+    shard, data = target / "shard-00001.arrow", (output / "shard-00001.arrow").read_bytes()
+    if harm == "missing":
+        shard.unlink()
+    else:
+        shard.write_bytes(data[:-9] if harm == "cut" else data[:700] + bytes([data[700] ^ 1]) + data[701:])
+    plan = make_plan(docs, saved, target)
+    assert sorted(plan.done) == [0, 2]
+    tokenize(plan, workers=1)
+    assert contents(target) == contents(output)
+
+
 # Killing: shards large enough, and the slower encoder, so that there is a middle.
 
 

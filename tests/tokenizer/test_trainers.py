@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ from schemas.errors import UserError
 from tests.tokenizer.conftest import SPECIAL, config
 from tests.tokenizer.corpus import WORDS, synthetic, write_documents
 from tokenizer.documents import Documents, open_documents, sample
-from tokenizer.saved import SavedTokenizer, read_tokenizer
+from tokenizer.saved import SavedTokenizer, read_tokenizer, save_tokenizer
 from tokenizer.trainers import LONG_RUN, pieces, resolve_special, train
 
 CHARACTERS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
@@ -178,3 +179,24 @@ def test_a_full_width_comma_is_no_separator() -> None:
 
     with pytest.raises(UserError, match="full-width comma"):
         resolve_special(["<|endoftext|>，[公司名]"], None)
+
+
+@pytest.mark.parametrize("eos", [["<|endoftext|>"], 7, {"content": {}}, "", True])
+def test_nonsense_for_an_end_token_is_named(tokenizer_folder: Path, tmp_path: Path, eos: object) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((tokenizer_folder / "tokenizer.json").read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": eos}))
+    with pytest.raises(UserError, match=r"eos_token is .* give --eos"):
+        read_tokenizer(tmp_path)
+    assert read_tokenizer(tmp_path, "<|endoftext|>").ref.eos_id == 0
+
+
+def test_full_disk_while_saving_a_tokenizer(
+    saved: SavedTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UserError, match="disk full"):
+        save_tokenizer(tmp_path / "tok", saved.load(), "<|endoftext|>", {})
+    assert not list(tmp_path.iterdir())
