@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 
 from schemas.errors import UserError
 from train.engine import Engine
-from train.files import checksum_from_disk, sync_file, sync_folder, write_text
+from train.files import checksum_from_disk, disk_errors, sync_file, sync_folder, write_text
 from train.parallel import Ranks
 from train.state import load_random_state, save_random_state
 
@@ -48,6 +48,15 @@ class Checkpoints:
         """Write, verify and publish the checkpoint of `step`. Every rank must call. Raises UserError."""
         final = self.root / f"{PREFIX}{step:08d}"
         aside = self.root / f".writing-{final.name}"
+        try:
+            with disk_errors(self.root):
+                self._save(engine, aside, final, run, config_yaml)
+        except UserError:
+            shutil.rmtree(aside, ignore_errors=True)  # half a checkpoint must not keep a full disk full
+            raise
+        return final
+
+    def _save(self, engine: Engine, aside: Path, final: Path, run: dict[str, Any], config_yaml: str) -> None:
         if self._ranks.main:
             self.root.mkdir(parents=True, exist_ok=True)
             for stale in self.root.glob(".*-step-*"):
@@ -64,7 +73,6 @@ class Checkpoints:
         if self._ranks.main:
             self._publish(aside, final, {name: entry for part in gathered for name, entry in part.items()})
         self._ranks.barrier()
-        return final
 
     def _write(self, engine: Engine, aside: Path, run: dict[str, Any], config_yaml: str) -> dict[str, dict[str, Any]]:
         """This rank's files, `{name: {bytes, checksum}}`."""

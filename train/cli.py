@@ -69,14 +69,13 @@ def run(
 
 
 def _print_plan(settings: TrainConfig, ranks: int) -> None:
-    from train.data.source import TokenFolder
-    from train.export import check_tokenizer
     from train.plan import describe
+    from train.preflight import memory_warning, preflight
 
-    data = settings.data
-    folder = TokenFolder(data.train, data.sequence_length, data.validation_sequences)
-    check_tokenizer(settings.tokenizer, folder.manifest.tokenizer)
+    folder = preflight(settings)
     typer.echo(describe(settings, folder, ranks))
+    if warning := memory_warning(settings, ranks, folder.manifest.tokenizer.vocab_size):
+        typer.echo(warning, err=True)
 
 
 @app.command()
@@ -125,10 +124,12 @@ def show(
 
     from train.data.order import locate
     from train.data.source import TokenFolder
+    from train.preflight import check_tokenizer
 
     settings = load_model(TrainConfig, config, overrides)
     data = settings.data
     folder = TokenFolder(data.train, data.sequence_length, data.validation_sequences)
+    check_tokenizer(settings.tokenizer, folder.manifest.tokenizer)
     layout = folder.layout(settings.seed, data.shuffle_block)
     where, sequence = locate(n, layout), folder.sequence(n, layout)
     name = folder.manifest.shards[where.shard].path
@@ -154,11 +155,22 @@ def _without_launcher_arguments(arguments: list[str]) -> list[str]:
     return kept
 
 
+def _of_disk(error: OSError) -> UserError:
+    """An error of the file system as one line. Raises it if it is about something else."""
+    if error.errno is None or isinstance(error, (ConnectionError, TimeoutError)):
+        raise error
+    from train.files import disk_message
+
+    return UserError(disk_message(error) or str(error))
+
+
 def main() -> None:
     """Entry point: a UserError is printed without a stack trace and ends with status 2."""
     try:
         app(_without_launcher_arguments(sys.argv[1:]))
-    except UserError as error:
+    except (UserError, OSError) as error:
+        if isinstance(error, OSError):
+            error = _of_disk(error)
         rank = os.environ.get("RANK", "0")
         typer.echo(f"error: {error}" if rank == "0" else f"error on rank {rank}: {error}", err=True)
         sys.stdout.flush()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,10 @@ from schemas.errors import UserError
 from schemas.manifest import TokenizerRef
 from schemas.training import TrainConfig
 from train.checkpoint import CONFIG, WEIGHTS, faults, read_run
-from train.files import sync_folder
+from train.files import disk_errors, sync_folder
 from train.model import DTYPES, buffers_kept, llama_config
 from train.parallel import Ranks
+from train.preflight import check_export_target, check_tokenizer
 
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
@@ -38,31 +39,14 @@ class Exported:
     max_difference: float  # largest difference of a logit, re-loaded against the checkpoint's weights
 
 
-def tokenizer_fingerprint(folder: str | Path) -> str:
-    """SHA-256 of tokenizer.json. Raises UserError if it is missing."""
-    path = Path(folder) / "tokenizer.json"
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        raise UserError(f"{path}: no such file; set tokenizer to the folder the shards were tokenized with") from None
-
-
-def check_tokenizer(folder: str | Path, expected: TokenizerRef) -> None:
-    """Raise UserError unless the folder holds the tokenizer that made the token shards."""
-    if (found := tokenizer_fingerprint(folder)) != expected.fingerprint:
-        raise UserError(
-            f"{folder}/tokenizer.json has fingerprint {found[:12]}…, the token shards were made with "
-            f"{expected.fingerprint[:12]}…: set tokenizer to that tokenizer's folder, or tokenize again"
-        )
-
-
 def export_checkpoint(checkpoint: Path, target: Path) -> Exported:
     """Write `target` as a directory that transformers loads, and load it. Needs no process group.
 
     The directory appears by rename after the test. Raises UserError if the checkpoint is damaged, the tokenizer
     another one, or the re-loaded model computes other logits.
     """
-    _check_target(target)
+    target = Path(os.path.abspath(target))
+    check_export_target(target)
     if found := faults(checkpoint, Ranks(0, 1, torch.device("cpu"))):
         raise UserError(f"checkpoint {checkpoint} is damaged: {'; '.join(found)}: export another one")
     config = load_model(TrainConfig, checkpoint / CONFIG)
@@ -76,24 +60,17 @@ def export_checkpoint(checkpoint: Path, target: Path) -> Exported:
         )
     aside = target.with_name(f".writing-{target.name}")
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
     try:
-        model.save_pretrained(aside)
-        _copy_tokenizer(Path(config.tokenizer), aside, config, tokenizer)
+        with disk_errors(target):
+            aside.mkdir(parents=True)
+            model.save_pretrained(aside)
+            _copy_tokenizer(Path(config.tokenizer), aside, config, tokenizer)
         difference = _compare(model, aside, tokenizer)
-        _replace(aside, target)
+        with disk_errors(target):
+            _replace(aside, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return Exported(target, model.num_parameters(), difference)
-
-
-def _check_target(target: Path) -> None:
-    """Raise UserError unless `target` is free, empty or an earlier export: it is replaced, so it must be ours."""
-    if not target.exists():
-        return
-    ours = target.is_dir() and (target / "config.json").is_file() and any(target.glob("*.safetensors"))
-    if not ours and not (target.is_dir() and not any(target.iterdir())):
-        raise UserError(f"{target} is no earlier export, and would be replaced: choose another folder")
 
 
 def _model_of(checkpoint: Path, config: TrainConfig, tokenizer: TokenizerRef) -> LlamaForCausalLM:

@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import xxhash
+from safetensors import SafetensorError
+
+from schemas.errors import UserError
 
 CHUNK_BYTES = 1 << 22
+
+
+# What torch's and safetensors' writers say, in C++ and Rust, when a write came up short.
+SHORT_WRITE = ("unexpected pos", "enforce fail", "No space left")
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Errors of writing below `path` as UserErrors."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if (message := disk_message(error, path)) is None:
+            raise
+        raise UserError(message) from None
+
+
+def disk_message(error: Exception, path: Path | None = None) -> str | None:
+    """What to tell the user about a failed write; None if the error is no such thing."""
+    place = path or getattr(error, "filename", None) or "output"
+    code = error.errno if isinstance(error, OSError) else None
+    if code in (errno.ENOSPC, errno.EDQUOT) or any(words in str(error) for words in SHORT_WRITE):
+        return f"{place}: disk full: free some space and run the same command again"
+    if code is None:
+        return None
+    return f"{place}: {os.strerror(code)}: choose a place that can be written, or change its permissions"
 
 
 class _HashingFile:

@@ -20,13 +20,16 @@ from train.data.source import DataState, TokenFolder, order_identity, resume_pos
 from train.data.stream import Prefetcher, TokenStream, micro_batches
 from train.engine import Engine
 from train.evaluate import Validation, open_validation, validation_loss
-from train.export import check_tokenizer, export_checkpoint
+from train.export import export_checkpoint
 from train.files import write_text
 from train.loop import Hooks, train
 from train.model import build_model
 from train.parallel import Ranks
+from train.preflight import preflight
 from train.report import Reporter, finite
 from train.state import RunState, check_trajectory, seed_everything
+
+VERIFY_BYTES = 4 << 30
 
 
 class StopSignal:
@@ -116,13 +119,12 @@ class Run:
 def build(config: TrainConfig, ranks: Ranks) -> Run:
     """Open and check everything a run needs. Raises UserError before anything is written."""
     plan = plan_batch(config.batch, ranks.world)
-    folder = TokenFolder(config.data.train, config.data.sequence_length, config.data.validation_sequences)
+    folder = preflight(config)
+    validation = open_validation(config, folder)
+    for tokens in {id(data): data for data in (folder, validation.folder if validation else folder)}.values():
+        verify_tokens(tokens, ranks)
     folder.sequence(0, folder.layout(config.seed, config.data.shuffle_block))
     tokenizer = folder.manifest.tokenizer
-    check_tokenizer(config.tokenizer, tokenizer)
-    validation = open_validation(config, folder)
-    if validation is not None and validation.folder.manifest.tokenizer.fingerprint != tokenizer.fingerprint:
-        raise UserError("data.validation was made with another tokenizer than data.train: tokenize it again")
     seed_everything(config.seed, ranks.rank)
     engine = Engine(build_model(config, tokenizer), config, plan, ranks)
     output = Path(config.output)
@@ -130,6 +132,16 @@ def build(config: TrainConfig, ranks: Ranks) -> Run:
     checkpoints = Checkpoints(output / "checkpoints", config.checkpoint.keep, ranks, reporter.say)
     identity = order_identity(config.data, config.seed, folder.manifest)
     return Run(config, ranks, plan, folder, validation, engine, checkpoints, reporter, identity)
+
+
+def verify_tokens(folder: TokenFolder, ranks: Ranks) -> None:
+    """Raise UserError on every rank if a shard differs from its checksum; each rank reads its share.
+
+    Only data small enough to be read in seconds is read; the ids of all data are checked as they are used.
+    """
+    faults = folder.damaged(ranks.rank, ranks.world) if folder.bytes <= VERIFY_BYTES else []
+    if found := [fault for part in ranks.gather(faults) for fault in part]:
+        raise UserError("\n".join(found))
 
 
 def execute(config: TrainConfig, ranks: Ranks, resume: str, stop_at: int | None) -> dict[str, Any]:
@@ -169,11 +181,16 @@ def execute(config: TrainConfig, ranks: Ranks, resume: str, stop_at: int | None)
 
 
 def check_converged(state: RunState) -> None:
-    """Raise UserError if most steps were skipped: such a run ends, but has trained nothing."""
+    """Raise UserError if most steps were skipped, or the last loss was no number: such a run has trained nothing."""
     if 2 * state.skipped > state.step:
         raise UserError(
             f"{state.skipped} of {state.step} steps had non-finite gradients and were skipped: the run has diverged "
             "and is not exported. Start a run in a new output folder with a lower optimizer.lr"
+        )
+    if not state.loss_finite:
+        raise UserError(
+            f"the loss of the last step, {state.step}, is not finite: the run has diverged and is not exported. "
+            "Start a run in a new output folder with a lower optimizer.lr"
         )
 
 

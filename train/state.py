@@ -26,7 +26,8 @@ class RunState:
     skipped: int = 0  # steps that left the weights untouched
     skipped_in_row: int = 0
     first_loss: float | None = None
-    last_loss: float | None = None
+    last_loss: float | None = None  # the last finite one
+    loss_finite: bool = True  # whether the last step's was
 
     def advance(self, sequences: int, outcome: StepOutcome) -> RunState:
         """The state after a step on `sequences` sequences."""
@@ -40,6 +41,7 @@ class RunState:
             skipped_in_row=0 if outcome.applied else self.skipped_in_row + 1,
             first_loss=loss if self.first_loss is None else self.first_loss,
             last_loss=self.last_loss if loss is None else loss,
+            loss_finite=loss is not None,
         )
 
     def to_json(self) -> dict[str, Any]:

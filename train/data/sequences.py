@@ -145,13 +145,25 @@ def file_checksum(path: str | Path) -> str:
     return state.hexdigest()
 
 
+def check_bytes(path: Path, entry: ShardEntry) -> str | None:
+    """What is wrong with the bytes of a shard, in a line; None if they are those the manifest names."""
+    try:
+        check_size(path, entry)
+        if file_checksum(path) == entry.checksum:
+            return None
+    except UserError as error:
+        return str(error)
+    except OSError as error:
+        return f"{path}: token shard cannot be read: {error.strerror}; write or copy it again"
+    return f"{path}: checksum differs from the manifest: write or copy it again"
+
+
 def check_shard(folder: str | Path, manifest: TokenManifest, entry: ShardEntry) -> list[str]:
     """Read a shard completely; the faults found, one line each: checksum, structure, token range, document ends."""
     path = Path(folder) / entry.path
     try:
-        check_size(path, entry)
-        if file_checksum(path) != entry.checksum:
-            return [f"{path}: checksum differs from the manifest: write or copy it again"]
+        if (fault := check_bytes(path, entry)) is not None:
+            return [fault]
         shard = Shard(folder, entry, manifest.dtype)
     except UserError as error:
         return [str(error)]

@@ -11,7 +11,7 @@ from schemas.errors import UserError
 from schemas.manifest import ShardEntry, TokenManifest, fingerprint, read_manifest
 from schemas.training import DataConfig
 from train.data.order import ORDER_VERSION, Layout, hold_out, locate
-from train.data.sequences import Sequence, Shard, check_size
+from train.data.sequences import Sequence, Shard, check_bytes, check_size
 
 OPEN_SHARDS = 64  # mapped at a time and process; a map costs address space and its row index, not memory
 
@@ -46,6 +46,12 @@ class TokenFolder:
         for entry in self.manifest.shards:
             check_size(Path(folder) / entry.path, entry)
         self.available = [entry.tokens // sequence_length for entry in self.manifest.shards]
+        if not any(self.available):
+            longest = max((entry.tokens for entry in self.manifest.shards), default=0)
+            raise UserError(
+                f"{folder}: data.sequence_length = {sequence_length} is longer than every shard (the longest holds "
+                f"{longest:,} tokens): set a smaller data.sequence_length, or tokenize more text"
+            )
         self.shares = hold_out(self.available, held_out)
         self._entries = [entry.model_dump_json() for entry in self.manifest.shards]
 
@@ -61,7 +67,7 @@ class TokenFolder:
     def sequence(self, n: int, layout: Layout) -> Sequence:
         """The n-th training sequence."""
         where = locate(n, layout)
-        return self.shard(where.shard).cut(where.start, self.sequence_length)
+        return self._known(where.shard, self.shard(where.shard).cut(where.start, self.sequence_length))
 
     def held(self, limit: int) -> list[Held]:
         """Up to `limit` held-out sequences, in shard order."""
@@ -76,7 +82,32 @@ class TokenFolder:
 
     def held_sequence(self, held: Held) -> Sequence:
         """The tokens of a held-out sequence."""
-        return self.shard(held.shard).cut(held.start, self.sequence_length, forbidden_before=held.border)
+        cut = self.shard(held.shard).cut(held.start, self.sequence_length, forbidden_before=held.border)
+        return self._known(held.shard, cut)
+
+    def _known(self, shard: int, sequence: Sequence) -> Sequence:
+        """The sequence, if all its ids are in the vocabulary: others would index past the embedding."""
+        largest = int(sequence.input_ids.max())
+        if largest >= self.manifest.tokenizer.vocab_size:
+            path = Path(self.folder) / self.manifest.shards[shard].path
+            raise UserError(
+                f"{path}: token {largest} is outside the vocabulary of {self.manifest.tokenizer.vocab_size}: "
+                "the shard is damaged, write it again with `prep tokenize`"
+            )
+        return sequence
+
+    @property
+    def bytes(self) -> int:
+        """Size of all shards."""
+        return sum(entry.bytes for entry in self.manifest.shards)
+
+    def damaged(self, rank: int, ranks: int) -> list[str]:
+        """Shards that differ from their checksum, a line each; `rank` of `ranks` reads its share of them."""
+        return [
+            fault
+            for entry in self.manifest.shards[rank::ranks]
+            if (fault := check_bytes(Path(self.folder) / entry.path, entry)) is not None
+        ]
 
 
 def order_identity(data: DataConfig, seed: int, manifest: TokenManifest) -> dict[str, Any]:
