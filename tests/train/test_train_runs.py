@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -218,3 +219,48 @@ def test_numbers_that_are_none_are_refused(corpus: Path, tmp_path: Path, change:
 
     with pytest.raises(UserError, match=r"finite|less than"):
         parse_model(TrainConfig, {**settings(corpus, tmp_path), **change}, "c")
+
+
+def test_weights_that_are_not_finite_are_not_exported(finished: Path, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from train.export import export_checkpoint
+    from train.files import checksum_from_disk
+
+    checkpoint = tmp_path / "step-00000008"
+    shutil.copytree(finished / "checkpoints" / checkpoint.name, checkpoint)
+    weights = load_file(checkpoint / "model.safetensors")
+    next(iter(weights.values())).view(-1)[0] = torch.nan
+    save_file(weights, checkpoint / "model.safetensors")
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    entry = manifest["files"]["model.safetensors"]
+    entry["checksum"] = checksum_from_disk(checkpoint / "model.safetensors")
+    entry["bytes"] = (checkpoint / "model.safetensors").stat().st_size
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="weights are not finite"):
+        export_checkpoint(checkpoint, tmp_path / "export")
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.name]
+
+
+def test_failed_export_leaves_nothing(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from train import export
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(export, "_copy_tokenizer", full)
+    with pytest.raises(UserError, match="export: disk full"):
+        export.export_checkpoint(finished / "checkpoints" / "step-00000008", tmp_path / "export")
+    assert not list(tmp_path.iterdir())
+
+
+def test_flipped_byte_in_a_shard_stops_the_run_by_name(corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpus / "tokens", tmp_path / "tokens")
+    shard = tmp_path / "tokens" / "tokens-00001.arrow"
+    content = bytearray(shard.read_bytes())
+    content[2000:2100] = b"\xff" * 100
+    shard.write_bytes(content)
+    values = settings(corpus, tmp_path / "out", data__train=str(tmp_path / "tokens"))
+    message = launch("run", write_config(tmp_path / "train.yaml", values), status=2)
+    assert "tokens-00001.arrow: checksum differs" in message and "Traceback" not in message
