@@ -29,7 +29,8 @@ from train.preflight import preflight
 from train.report import Reporter, finite
 from train.state import RunState, check_trajectory, seed_everything
 
-VERIFY_BYTES = 4 << 30
+VERIFY_BYTES = 4 << 30  # token shards up to this size are read at start, in seconds
+LAST_SKIPPED = 3  # a run must not end with so many skipped steps; 16-bit loss scaling skips single ones
 
 
 class StopSignal:
@@ -181,17 +182,22 @@ def execute(config: TrainConfig, ranks: Ranks, resume: str, stop_at: int | None)
 
 
 def check_converged(state: RunState) -> None:
-    """Raise UserError if most steps were skipped, or the last loss was no number: such a run has trained nothing."""
+    """Raise UserError if most steps or the very last ones were skipped, or the last loss was no number.
+
+    Such a run reaches its end, but has trained nothing, or has stopped training on the way.
+    """
     if 2 * state.skipped > state.step:
-        raise UserError(
-            f"{state.skipped} of {state.step} steps had non-finite gradients and were skipped: the run has diverged "
-            "and is not exported. Start a run in a new output folder with a lower optimizer.lr"
-        )
-    if not state.loss_finite:
-        raise UserError(
-            f"the loss of the last step, {state.step}, is not finite: the run has diverged and is not exported. "
-            "Start a run in a new output folder with a lower optimizer.lr"
-        )
+        what = f"{state.skipped} of {state.step} steps had non-finite gradients and were skipped"
+    elif state.skipped_in_row >= LAST_SKIPPED:
+        what = f"the last {state.skipped_in_row} of {state.step} steps had non-finite gradients and were skipped"
+    elif not state.loss_finite:
+        what = f"the loss of the last step, {state.step}, is not finite"
+    else:
+        return
+    raise UserError(
+        f"{what}: the run has diverged and is not exported; its checkpoints stay. "
+        "Start a run in a new output folder with a lower optimizer.lr"
+    )
 
 
 def export_newest(run: Run) -> str:

@@ -150,6 +150,9 @@ def test_last_loss_that_is_no_number_is_no_success() -> None:
     with pytest.raises(UserError, match=r"last step, 3, is not finite.* lower optimizer.lr"):
         check_converged(state)
     check_converged(state.advance(1, good))
+    check_converged(RunState(step=10, skipped=2, skipped_in_row=2))
+    with pytest.raises(UserError, match="last 3 of 10 steps"):
+        check_converged(RunState(step=10, skipped=3, skipped_in_row=3))
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def check_bytes(path: Path, entry: ShardEntry) -> str | None:
         return str(error)
     except OSError as error:
         return f"{path}: token shard cannot be read: {error.strerror}; write or copy it again"
-    return f"{path}: checksum differs from the manifest: write or copy it again"
+    return f"{path}: checksum differs from the manifest: write it again with `prep tokenize`, or copy it again"
 
 
 def check_shard(folder: str | Path, manifest: TokenManifest, entry: ShardEntry) -> list[str]:
